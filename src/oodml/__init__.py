@@ -1,0 +1,82 @@
+"""oodml: train image embeddings, and measure how far they generalise to classes unlike the ones they saw.
+
+The public names are loaded when they are first used, so `import oodml` stays instant and a program that only
+measures a distance between two feature arrays never loads a model library.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "Dataset": "data",
+    "Split": "shift",
+    "RunConfig": "config",
+    "OodmlError": "_errors",
+    "ags": "study",
+    "build_splits": "shift",
+    "evaluate": "evaluation",
+    "extract_features": "models",
+    "fid": "shift",
+    "kid": "shift",
+    "list_backbones": "models",
+    "list_batch_samplers": "data",
+    "list_datasets": "data",
+    "list_losses": "losses",
+    "list_methods": "methods",
+    "list_miners": "miners",
+    "load_dataset": "data",
+    "load_embedder": "training",
+    "make_batch_sampler": "data",
+    "make_episodes": "shift",
+    "make_loss": "losses",
+    "make_method": "methods",
+    "make_miner": "miners",
+    "register_backbone": "models",
+    "register_batch_sampler": "data",
+    "register_dataset": "data",
+    "register_loss": "losses",
+    "register_method": "methods",
+    "register_miner": "miners",
+    "structure": "evaluation",
+    "threshold_drift": "evaluation",
+    "train": "training",
+}
+
+__all__ = [*_HOME]
+
+if TYPE_CHECKING:
+    from oodml._errors import OodmlError
+    from oodml.config import RunConfig
+    from oodml.data import (
+        Dataset,
+        list_batch_samplers,
+        list_datasets,
+        load_dataset,
+        make_batch_sampler,
+        register_batch_sampler,
+        register_dataset,
+    )
+    from oodml.evaluation import evaluate, structure, threshold_drift
+    from oodml.losses import list_losses, make_loss, register_loss
+    from oodml.methods import list_methods, make_method, register_method
+    from oodml.miners import list_miners, make_miner, register_miner
+    from oodml.models import extract_features, list_backbones, register_backbone
+    from oodml.shift import Split, build_splits, fid, kid, make_episodes
+    from oodml.study import ags
+    from oodml.training import load_embedder, train
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'oodml' has no attribute {name!r}; its public names are {', '.join(__all__)}")
+    value = getattr(importlib.import_module(f"oodml.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

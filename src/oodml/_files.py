@@ -1,0 +1,90 @@
+"""Where caches live and how files are written: whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from oodml._errors import OodmlError
+
+
+def cache_root() -> Path:
+    """`$OODML_CACHE`, else the user's cache folder."""
+    if chosen := os.environ.get("OODML_CACHE"):
+        return Path(chosen).expanduser()
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "oodml"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "oodml"
+
+
+@contextlib.contextmanager
+def explained(action: str, path: Path) -> Iterator[None]:
+    """Turn an operating-system error into one sentence that says what to do."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            advice = "The disk is full: free some space, or point OODML_CACHE to a larger disk."
+        elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            advice = "The folder cannot be written: change its permissions, or point OODML_CACHE to a folder of yours."
+        else:
+            advice = f"The system said: {error.strerror or error}."
+        raise OodmlError(f"Could not {action} {path}. {advice} Nothing half-written was left behind.") from error
+
+
+@contextlib.contextmanager
+def atomic_file(path: Path) -> Iterator[Path]:
+    """Yield a temporary path beside `path`; it takes the name of `path` only if the body succeeds."""
+    with explained("write", path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+        os.close(handle)
+        temporary = Path(name)
+        try:
+            yield temporary
+            with open(temporary, "rb") as file:
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def atomic_folder(path: Path) -> Iterator[Path]:
+    """Yield a temporary folder beside `path`; it takes the name of `path` only if the body succeeds."""
+    with explained("write", path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part"))
+        try:
+            yield temporary
+            if path.exists():
+                shutil.rmtree(path)
+            os.replace(temporary, path)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON atomically, readable by people and by diff."""
+    with atomic_file(path) as temporary:
+        temporary.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+@contextlib.contextmanager
+def exclusive(path: Path) -> Iterator[None]:
+    """Hold a lock file, so that of two processes that start together one does the work and the other reads it."""
+    with explained("lock", path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = open(path, "w")
+    with file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # released when the file is closed, also when the process is killed
+        yield

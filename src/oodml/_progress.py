@@ -1,0 +1,46 @@
+"""Progress bars with an ETA, one look for every stage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+T = TypeVar("T")
+console = Console(stderr=True)  # results go to stdout, progress and warnings to stderr
+
+
+def progress_bar() -> Progress:
+    """A rich bar: description, share done, count, time spent, time left."""
+    return Progress(
+        TextColumn("{task.description:<28}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("eta"),
+        TimeRemainingColumn(),
+        console=console,
+    )
+
+
+def track(items: Iterable[T], description: str, total: int | None = None, quiet: bool = False) -> Iterator[T]:
+    """Iterate over `items` with a bar; `quiet` gives the items alone."""
+    if quiet:
+        yield from items
+        return
+    with progress_bar() as bar:
+        yield from bar.track(items, total=total, description=description)
+
+
+@contextmanager
+def stage(description: str, total: int, quiet: bool = False) -> Iterator:
+    """A bar that the body advances itself: `with stage("Decoding", n) as advance: ...; advance(1)`."""
+    if quiet:
+        yield lambda count=1: None
+        return
+    with progress_bar() as bar:
+        task = bar.add_task(description, total=total)
+        yield lambda count=1: bar.advance(task, count)

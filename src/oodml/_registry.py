@@ -1,0 +1,151 @@
+"""One mechanism for every registry: losses, miners, methods, data sets, batch samplers, backbones.
+
+A registry scans its package folder once, so adding an objective touches one file, and it reads the Python entry
+points of its group, so another distribution can add names without being imported first. What is registered is a
+frozen `Record`; help texts, documentation tables, presets and searches derive from it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import entry_points
+from types import MappingProxyType
+from typing import Any
+
+from oodml._errors import OodmlError, unknown_name
+
+
+@dataclass(frozen=True)
+class Record:
+    """What the package knows about one registered name."""
+
+    name: str
+    factory: Callable[..., Any]
+    summary: str
+    paper: str = ""
+    aliases: tuple[str, ...] = ()
+    default_miner: str | None = None  # losses: the miner used unless another is given; None: it mines nothing
+    has_parameters: bool = False  # losses: proxies, boundaries or centres that an optimiser must train
+    search: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)  # hyperparameter -> sensible range
+    context: frozenset[str] = frozenset()  # arguments the package supplies, not hyperparameters
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "search", MappingProxyType(dict(self.search)))
+
+    @property
+    def needs_miner(self) -> bool:
+        return self.default_miner is not None
+
+    @property
+    def defaults(self) -> Mapping[str, Any]:
+        """Hyperparameters and their default values, read from the factory's signature."""
+        parameters = inspect.signature(self.factory).parameters.values()
+        return MappingProxyType(
+            {
+                p.name: p.default
+                for p in parameters
+                if p.name not in self.context and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+            }
+        )
+
+    @property
+    def takes_any_keyword(self) -> bool:
+        parameters = inspect.signature(self.factory).parameters.values()
+        return any(p.kind is p.VAR_KEYWORD for p in parameters)
+
+
+class Registry:
+    """Names of one kind. `package` is scanned for modules that register themselves; `group` names the entry points."""
+
+    def __init__(self, kind: str, package: str, group: str, context: tuple[str, ...] = ()) -> None:
+        self.kind = kind
+        self._package = package
+        self._group = group
+        self._context = frozenset(context)
+        self._records: dict[str, Record] = {}
+        self._aliases: dict[str, str] = {}
+        self._scanned = False
+
+    def register(
+        self, name: str, factory: Callable[..., Any] | None = None, *, summary: str = "", replace: bool = False, **facts: Any
+    ) -> Any:
+        """Add `factory` under `name`; without `factory` it is a decorator.
+
+        `summary` defaults to the first line of the factory's docstring; `facts` are the other fields of `Record`.
+        """
+        if factory is None:
+            return lambda f: self.register(name, f, summary=summary, replace=replace, **facts) or f
+        if not callable(factory):
+            raise OodmlError(f"The {self.kind} {name!r} needs a class or function to register, got {factory!r}.")
+        taken = self._records.keys() | self._aliases.keys()
+        aliases = tuple(facts.pop("aliases", ()))
+        for each in (name, *aliases):
+            if each in taken and not replace:
+                raise OodmlError(
+                    f"The {self.kind} {each!r} is registered already. Choose another name, or pass replace=True."
+                )
+        first_line = (inspect.getdoc(factory) or "").partition("\n")[0]
+        self._records[name] = Record(
+            name, factory, summary or first_line, aliases=aliases, context=self._context, **facts
+        )
+        self._aliases.update(dict.fromkeys(aliases, name))
+        return None
+
+    def names(self) -> list[str]:
+        self._scan()
+        return sorted(self._records)
+
+    def records(self) -> list[Record]:
+        self._scan()
+        return [self._records[name] for name in sorted(self._records)]
+
+    def __contains__(self, name: object) -> bool:
+        self._scan()
+        return name in self._records or name in self._aliases
+
+    def __getitem__(self, name: str) -> Record:
+        self._scan()
+        try:
+            return self._records[self._aliases.get(name, name)]
+        except (KeyError, TypeError):
+            raise unknown_name(self.kind, name, self._records.keys() | self._aliases.keys()) from None
+
+    def make(self, name: str, /, *args: Any, context: Mapping[str, Any] | None = None, **hyperparameters: Any) -> Any:
+        """Build what `name` stands for.
+
+        `context` holds what the package can supply (number of classes, embedding size, generator); the factory is
+        given only what its signature asks for. `hyperparameters` come from the user and must all be known.
+        """
+        record = self[name]
+        self.check_hyperparameters(name, hyperparameters)
+        wanted = inspect.signature(record.factory).parameters
+        supplied = {k: v for k, v in (context or {}).items() if k in wanted or record.takes_any_keyword}
+        return record.factory(*args, **supplied, **hyperparameters)
+
+    def check_hyperparameters(self, name: str, hyperparameters: Mapping[str, Any]) -> None:
+        """Raise for a keyword the factory of `name` does not take: a typo must not train for days."""
+        record = self[name]
+        if record.takes_any_keyword:
+            return
+        for key in hyperparameters:
+            if key not in record.defaults:
+                raise unknown_name(f"option of {self.kind} {record.name!r}:", key, record.defaults)
+
+    def _scan(self) -> None:
+        if self._scanned:
+            return
+        self._scanned = True
+        package = importlib.import_module(self._package)
+        for module in pkgutil.iter_modules(package.__path__):
+            if not module.name.startswith("_"):
+                importlib.import_module(f"{self._package}.{module.name}")
+        for entry in entry_points(group=self._group):
+            if entry.name not in self._records:
+                # An entry point names a factory; a module-level decorator may have registered it on import already.
+                factory = entry.load()
+                if entry.name not in self._records:
+                    self.register(entry.name, factory)

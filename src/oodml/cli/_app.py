@@ -1,0 +1,43 @@
+"""The application object that the command files add to, and the tables they print."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+import oodml
+
+app = typer.Typer(
+    name="oodml",
+    help="Train image embeddings, and measure how far they generalise to classes unlike the ones they saw.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+out = Console()  # results; progress and warnings go to stderr
+
+
+@app.callback(invoke_without_command=True)
+def _version(version: bool = typer.Option(False, "--version", help="Print the version and leave.")) -> None:
+    if version:
+        out.print(oodml.__version__)
+        raise typer.Exit
+
+
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print a table; every column after the first is right-aligned when its cells are numbers."""
+    table = Table(title=title, title_justify="left")
+    rows = [[str(cell) for cell in row] for row in rows]
+    for i, column in enumerate(columns):
+        numeric = bool(rows) and all(_is_number(row[i]) for row in rows)
+        table.add_column(column, justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    out.print(table)
+
+
+def _is_number(text: str) -> bool:
+    return text.strip("-+±%., ").replace(".", "").replace(",", "").replace(" ", "").replace("±", "").isdigit()
