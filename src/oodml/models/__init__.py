@@ -1,1 +1,1 @@
-"""Under construction."""
+"""Backbones, heads, offline weights and feature extraction."""
