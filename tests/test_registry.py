@@ -64,8 +64,8 @@ def test_something_that_cannot_be_called_is_refused(animals):
 
 
 def test_entry_points_add_names_without_an_import(monkeypatch):
-    entry = EntryPoint("from-outside", "collections:OrderedDict", "oodml.test_animals")
+    entry = EntryPoint("from-outside", "fractions:Fraction", "oodml.test_animals")
     monkeypatch.setattr(_registry, "entry_points", lambda group: [entry] if group == "oodml.test_animals" else [])
-    registry = Registry("animal", "oodml.cli", "oodml.test_animals")
+    registry = Registry("animal", "oodml.study", "oodml.test_animals")
     assert registry.names() == ["from-outside"]
-    assert registry.make("from-outside") == {}
+    assert registry.make("from-outside", numerator=3) == 3

@@ -1,0 +1,95 @@
+"""The house stays a house: imports follow the data, no cycles, every public name is where the package says."""
+
+import ast
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+import oodml
+
+PACKAGE = Path(oodml.__file__).parent
+
+# Which rooms a room may import, beside the private helpers at the top of the package.
+ALLOWED = {
+    "data": set(),
+    "miners": set(),
+    "evaluation": set(),
+    "shift": set(),
+    "losses": {"miners"},
+    "models": {"data"},
+    "methods": {"losses", "miners", "models"},
+    "config": {"data", "losses", "methods", "miners", "models", "shift"},
+    "training": {"config", "data", "evaluation", "losses", "methods", "miners", "models", "shift"},
+    "study": {"config", "data", "evaluation", "models", "shift", "training"},
+    "reporting": {"data", "evaluation", "study"},
+    "search": {"data", "evaluation", "models", "training"},
+}
+
+
+def imported_rooms() -> dict[str, set[str]]:
+    """room -> rooms it imports anywhere in its files, inside functions too."""
+    rooms: dict[str, set[str]] = defaultdict(set)
+    for path in PACKAGE.rglob("*.py"):
+        parts = path.relative_to(PACKAGE).with_suffix("").parts
+        here = ["oodml", *parts] if path.name != "__init__.py" else ["oodml", *parts[:-1]]
+        package = here if path.name == "__init__.py" else here[:-1]
+        room = parts[0]
+        if room.startswith("__"):
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = []
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                base = package[: len(package) - node.level + 1] if node.level else []
+                stem = ".".join([*base, node.module] if node.module else base)
+                names = [f"{stem}.{alias.name}" for alias in node.names] if stem == "oodml" else [stem]
+            for name in names:
+                pieces = name.split(".")
+                if pieces[0] == "oodml" and len(pieces) > 1 and pieces[1] != room:
+                    rooms[room].add(pieces[1])
+    return rooms
+
+
+def is_private(room: str) -> bool:
+    return room.startswith("_")
+
+
+def test_imports_follow_the_data():
+    for room, targets in imported_rooms().items():
+        if room == "cli" or is_private(room):
+            continue  # the command line may call any room
+        forbidden = {t for t in targets if not is_private(t)} - ALLOWED[room]
+        assert not forbidden, f"{room} imports {sorted(forbidden)}; allowed: {sorted(ALLOWED[room])}"
+
+
+def test_the_private_helpers_import_no_room():
+    rooms = imported_rooms()
+    for room in filter(is_private, rooms):
+        assert all(is_private(target) for target in rooms[room]), f"{room} imports {rooms[room]}"
+
+
+def test_the_rooms_form_no_cycle():
+    rooms = imported_rooms()
+
+    def reachable(start: str) -> set[str]:
+        seen, todo = set(), list(rooms.get(start, ()))
+        while todo:
+            room = todo.pop()
+            if room not in seen:
+                seen.add(room)
+                todo.extend(rooms.get(room, ()))
+        return seen
+
+    assert [room for room in rooms if room in reachable(room)] == []
+
+
+@pytest.mark.parametrize("name", oodml.__all__)
+def test_every_public_name_can_be_had(name):
+    assert getattr(oodml, name) is not None
+
+
+def test_an_unknown_public_name_lists_the_known_ones():
+    with pytest.raises(AttributeError, match="build_splits"):
+        _ = oodml.no_such_name
