@@ -51,9 +51,9 @@ def atomic_file(path: Path) -> Iterator[Path]:
         temporary = Path(name)
         try:
             yield temporary
-            with open(temporary, "rb") as file:
+            with temporary.open("rb") as file:
                 os.fsync(file.fileno())
-            os.replace(temporary, path)
+            temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
 
@@ -68,7 +68,7 @@ def atomic_folder(path: Path) -> Iterator[Path]:
             yield temporary
             if path.exists():
                 shutil.rmtree(path)
-            os.replace(temporary, path)
+            temporary.replace(path)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
 
@@ -84,7 +84,7 @@ def exclusive(path: Path) -> Iterator[None]:
     """Hold a lock file, so that of two processes that start together one does the work and the other reads it."""
     with explained("lock", path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        file = open(path, "w")
+        file = path.open("w")  # noqa: SIM115 - closed by the block below; only the opening is explained
     with file:
         fcntl.flock(file, fcntl.LOCK_EX)  # released when the file is closed, also when the process is killed
         yield

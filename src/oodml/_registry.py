@@ -71,7 +71,13 @@ class Registry:
         self._scanned = False
 
     def register(
-        self, name: str, factory: Callable[..., Any] | None = None, *, summary: str = "", replace: bool = False, **facts: Any
+        self,
+        name: str,
+        factory: Callable[..., Any] | None = None,
+        *,
+        summary: str = "",
+        replace: bool = False,
+        **facts: Any,
     ) -> Any:
         """Add `factory` under `name`; without `factory` it is a decorator.
 

@@ -19,7 +19,9 @@ def ags_weights(fids: Sequence[float]) -> NDArray[np.float64]:
     if not np.isfinite(x).all():
         raise OodmlError("AGS needs finite FIDs: measure the shift of every split first.")
     if np.unique(x).size < 2:
-        raise OodmlError(f"AGS integrates over the shift and needs at least two different FIDs, got {np.unique(x).size}.")
+        raise OodmlError(
+            f"AGS integrates over the shift and needs at least two different FIDs, got {np.unique(x).size}."
+        )
     order = np.argsort(x, kind="stable")
     gaps = np.diff(x[order]) / (x.max() - x.min())
     weights = np.empty_like(x)

@@ -1,0 +1,56 @@
+"""The study table: grids, gains, AGS ranking, methods that lack a run."""
+
+import numpy as np
+import pytest
+
+import oodml
+from oodml.study.table import Row, StudyTable
+
+
+def rows(skip=()):
+    rng = np.random.default_rng(0)
+    return [
+        Row(method, split, fid, seed, {"recall@1": level - fid / 100 + rng.normal(0, 0.001)}, {"recall@1": 0.3})
+        for method, level in (("good", 0.9), ("bad", 0.8))
+        for split, fid in (("hard", 30.0), ("easy", 5.0), ("medium", 12.0))
+        for seed in (0, 1, 2)
+        if (method, split, seed) not in skip
+    ]
+
+
+def test_splits_stand_in_order_of_rising_shift():
+    table = StudyTable(rows())
+    assert table.splits == ["easy", "medium", "hard"]
+    assert table.scores("recall@1").shape == (2, 3, 3)
+    assert np.all(np.diff(table.scores("recall@1").mean(2), axis=1) < 0)
+
+
+def test_ags_of_the_table_is_the_mean_of_ags_over_seeds():
+    table = StudyTable(rows())
+    by_hand = np.mean([oodml.ags(table.fids, table.scores("recall@1")[0][:, s]) for s in range(3)])
+    ranking = table.ags("recall@1")
+    assert list(ranking) == ["good", "bad"]
+    assert ranking["good"].mean == pytest.approx(by_hand)
+
+
+def test_a_method_that_lacks_a_run_is_not_ranked():
+    table = StudyTable(rows(skip={("good", "hard", 1)}))
+    assert list(table.ags("recall@1")) == ["bad"]
+    assert table.cell("recall@1", "good", "hard").n == 2
+
+
+def test_gain_and_difference_to_the_mean():
+    table = StudyTable(rows())
+    np.testing.assert_allclose(table.gain("recall@1"), table.scores("recall@1") - 0.3)
+    np.testing.assert_allclose(table.difference_to_mean("recall@1").sum(axis=0), 0, atol=1e-12)
+
+
+def test_a_clear_lead_is_called_one():
+    assert StudyTable(rows()).compare("recall@1", "good", "bad").distinguishable
+
+
+def test_unknown_metric_and_empty_study_are_refused():
+    with pytest.raises(oodml.OodmlError, match="Did you mean 'recall@1'"):
+        StudyTable(rows()).scores("recal@1")
+    with pytest.raises(oodml.OodmlError, match="no finished run"):
+        StudyTable([])
