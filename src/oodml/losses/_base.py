@@ -2,17 +2,82 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
+
+from oodml._errors import OodmlError
+from oodml.miners import Miner
+from oodml.miners._base import check_batch
+
+Tuples = Sequence[Tensor]  # (a, p, n), (a, p, n, n2), Triplets or Pairs
 
 
 class Loss(nn.Module):
-    """`loss(embeddings (b, d), labels (b,), tuples=None)` -> scalar."""
+    """`loss(embeddings (b, d), labels (b,), tuples=None)` -> scalar.
 
-    def forward(self, embeddings: Tensor, labels: Tensor, tuples: Any = None) -> Tensor:
+    A subclass writes `compute(embeddings, labels, tuples)` and is handed float32 (or float64) embeddings, on the unit
+    sphere where `normalise` is set, with autocast switched off. Embeddings need not be normalised by the caller.
+
+    `tuples` overrides the miner with explicit index tensors. `normalise` also tells whoever embeds test images whether
+    this objective shapes a sphere. `num_classes`, where it is set, bounds the labels.
+    """
+
+    normalise: ClassVar[bool] = True
+
+    def __init__(self, *, num_classes: int | None = None, miner: Miner | None = None) -> None:
+        super().__init__()
+        self.num_classes = num_classes
+        self.miner = miner
+
+    def forward(self, embeddings: Tensor, labels: Tensor, tuples: Tuples | None = None) -> Tensor:
+        check_batch(embeddings, labels, self.num_classes)
+        with torch.autocast(embeddings.device.type, enabled=False):
+            exact = embeddings if embeddings.dtype == torch.float64 else embeddings.float()
+            return self.compute(F.normalize(exact, dim=1) if self.normalise else exact, labels, tuples)
+
+    def compute(self, embeddings: Tensor, labels: Tensor, tuples: Tuples | None) -> Tensor:
+        """The objective itself, on checked full-precision embeddings."""
         raise NotImplementedError
 
     def param_groups(self, base_lr: float) -> list[dict[str, Any]]:
-        """The learnable parts with the papers' learning rates and no weight decay."""
-        return []
+        """The learnable parts with the papers' learning rates (`base_lr` where none is given) and no weight decay."""
+        return param_group(list(self.parameters()), base_lr)
+
+
+class Wrapped(Loss):
+    """Any other module of `(embeddings, labels)`, given this package's checks and `param_groups`.
+
+    The module sees the embeddings as they are and does what its own formula wants with them; explicit tuples are
+    handed on as its third argument.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+        self.normalise = getattr(module, "normalise", True)  # type: ignore[misc]
+
+    def forward(self, embeddings: Tensor, labels: Tensor, tuples: Tuples | None = None) -> Tensor:
+        check_batch(embeddings, labels)
+        with torch.autocast(embeddings.device.type, enabled=False):
+            exact = embeddings if embeddings.dtype == torch.float64 else embeddings.float()
+            return self.module(exact, labels) if tuples is None else self.module(exact, labels, tuples)
+
+    def param_groups(self, base_lr: float) -> list[dict[str, Any]]:
+        own = getattr(self.module, "param_groups", None)
+        return own(base_lr) if callable(own) else super().param_groups(base_lr)
+
+
+def param_group(parameters: list[nn.Parameter], lr: float) -> list[dict[str, Any]]:
+    """One optimiser group without weight decay; none at all where there is nothing to train."""
+    return [{"params": parameters, "lr": lr, "weight_decay": 0.0}] if parameters else []
+
+
+def require(name: str, loss: str, value: int | None) -> int:
+    """`num_classes` or `embedding_dim`, for a loss that cannot do without."""
+    if value is None or value < 1:
+        raise OodmlError(f"The loss {loss!r} needs {name}= (a positive whole number), got {value!r}.")
+    return value

@@ -5,7 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+
+from oodml._errors import OodmlError
+from oodml.miners._distances import distance_matrix
 
 
 class Triplets(NamedTuple):
@@ -29,10 +33,93 @@ class Pairs(NamedTuple):
 
 
 class Miner:
-    """`miner(embeddings, labels, distances=None)`; `distances` (b, b) saves recomputing what the loss has already."""
+    """`miner(embeddings, labels, distances=None)`; `distances` (b, b) saves recomputing what the loss has already.
+
+    Without `distances` they are Euclidean between the L2-normalised embeddings. Nothing here is differentiated, and
+    distances stay in float32 under autocast. A subclass writes `mine(embeddings, labels, distances)`.
+    """
 
     def __init__(self, generator: torch.Generator | None = None) -> None:
         self.generator = generator
 
+    @torch.no_grad()
     def __call__(self, embeddings: Tensor, labels: Tensor, distances: Tensor | None = None) -> Triplets | Pairs:
+        return self.mine(embeddings, labels, self.prepare(embeddings, labels, distances))
+
+    def prepare(self, embeddings: Tensor, labels: Tensor, distances: Tensor | None) -> Tensor:
+        """Check the arguments; the distances as given, or those between the normalised embeddings."""
+        check_batch(embeddings, labels)
+        if distances is None:
+            with torch.autocast(embeddings.device.type, enabled=False):
+                exact = embeddings if embeddings.dtype == torch.float64 else embeddings.float()
+                return distance_matrix(F.normalize(exact, dim=1))
+        if distances.shape != (len(labels), len(labels)):
+            raise OodmlError(f"distances must be ({len(labels)}, {len(labels)}), got {tuple(distances.shape)}.")
+        return distances.detach() if distances.dtype == torch.float64 else distances.detach().float()
+
+    def mine(self, embeddings: Tensor, labels: Tensor, distances: Tensor) -> Triplets | Pairs:
         raise NotImplementedError
+
+
+class TripletMiner(Miner):
+    """A miner of `Triplets`."""
+
+    @torch.no_grad()
+    def __call__(self, embeddings: Tensor, labels: Tensor, distances: Tensor | None = None) -> Triplets:
+        return self.mine(embeddings, labels, self.prepare(embeddings, labels, distances))
+
+    def mine(self, embeddings: Tensor, labels: Tensor, distances: Tensor) -> Triplets:
+        raise NotImplementedError
+
+
+class PairMiner(Miner):
+    """A miner of `Pairs` that thinks in masks (b, b): `masks` says which positives and which negatives to keep.
+
+    The pairs it returns are the whole b×b grid with masks, so their shape is static.
+    """
+
+    @torch.no_grad()
+    def __call__(self, embeddings: Tensor, labels: Tensor, distances: Tensor | None = None) -> Pairs:
+        positive, negative = self.masks(labels, self.prepare(embeddings, labels, distances))
+        b = len(labels)
+        index = torch.arange(b, device=labels.device)
+        rows, columns = index.repeat_interleave(b), index.repeat(b)
+        return Pairs(rows, columns, rows, columns, positive.flatten(), negative.flatten())
+
+    def masks(self, labels: Tensor, distances: Tensor) -> tuple[Tensor, Tensor]:
+        raise NotImplementedError
+
+
+def check_batch(embeddings: Tensor, labels: Tensor, num_classes: int | None = None) -> None:
+    """Refuse what no objective can use. Values are looked at on CPU tensors only: on a GPU that would force a sync."""
+    for name, value in (("embeddings", embeddings), ("labels", labels)):
+        if not isinstance(value, Tensor):
+            raise OodmlError(f"{name} must be a torch.Tensor, got {type(value).__name__}.")
+    if embeddings.ndim != 2 or embeddings.shape[1] < 1:
+        raise OodmlError(f"embeddings must have shape (batch, dimensions), got {tuple(embeddings.shape)}.")
+    if not embeddings.is_floating_point():
+        raise OodmlError(f"embeddings must be floating point, got {embeddings.dtype}.")
+    if labels.ndim != 1 or labels.shape[0] != embeddings.shape[0]:
+        raise OodmlError(
+            f"labels must have shape ({embeddings.shape[0]},), one for each row of embeddings, "
+            f"got {tuple(labels.shape)}."
+        )
+    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+        raise OodmlError(f"labels must be whole numbers (int64), got {labels.dtype}.")
+    if embeddings.shape[0] < 2:
+        raise OodmlError(f"embeddings must hold a batch of at least 2 samples, got {embeddings.shape[0]}.")
+    if labels.device != embeddings.device:
+        raise OodmlError(f"labels are on {labels.device}, embeddings on {embeddings.device}; move them to one device.")
+    if embeddings.device.type == "cpu" and not torch.compiler.is_compiling():
+        _check_values(embeddings, labels, num_classes)
+
+
+def _check_values(embeddings: Tensor, labels: Tensor, num_classes: int | None) -> None:
+    # A sum is not finite if any term is not, and costs one pass without a temporary; overflow is told apart below.
+    if not torch.isfinite(embeddings.detach().sum()) and not torch.isfinite(embeddings.detach()).all():
+        raise OodmlError("embeddings contain NaN or infinite values; lower the learning rate or look at the inputs.")
+    if num_classes is not None and (labels.min() < 0 or labels.max() >= num_classes):
+        raise OodmlError(
+            f"labels must lie in 0..{num_classes - 1} (num_classes={num_classes}), got values from "
+            f"{labels.min().item()} to {labels.max().item()}."
+        )

@@ -1,0 +1,37 @@
+"""Distances between the embeddings of a batch, safe to differentiate where two of them coincide."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+# Below the rounding error of ‖x‖² + ‖y‖² − 2xᵀy on the unit sphere; √ε = 1e-4 is what equal points are apart.
+EPSILON = 1e-8
+
+
+def root(squared: Tensor) -> Tensor:
+    """√max(squared, ε): value and gradient stay finite at 0, and the gradient there is 0."""
+    return squared.clamp_min(EPSILON).sqrt()
+
+
+def squared_distances(gram: Tensor) -> Tensor:
+    """‖x_i − x_j‖² (b, b) from all inner products (b, b); rows that are equal come out exactly 0 apart."""
+    norms = gram.diagonal()
+    return norms[:, None] + norms[None, :] - 2 * gram
+
+
+def distance_matrix(embeddings: Tensor) -> Tensor:
+    """Euclidean distances √max(‖x_i − x_j‖², ε), (b, d) -> (b, b)."""
+    return root(squared_distances(embeddings @ embeddings.T))
+
+
+def same_class(labels: Tensor) -> Tensor:
+    """(b,) -> (b, b) bool: True where both samples share a label (the diagonal included)."""
+    return labels[:, None] == labels[None, :]
+
+
+def positives_and_negatives(labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Masks (b, b) of the samples that share the anchor's class, itself excluded, and of those that do not."""
+    same = same_class(labels)
+    itself = torch.eye(len(labels), dtype=torch.bool, device=labels.device)
+    return same & ~itself, ~same
