@@ -84,7 +84,7 @@ def exclusive(path: Path) -> Iterator[None]:
     """Hold a lock file, so that of two processes that start together one does the work and the other reads it."""
     with explained("lock", path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        file = path.open("w")  # noqa: SIM115 - closed by the block below; only the opening is explained
+        file = path.open("w")
     with file:
         fcntl.flock(file, fcntl.LOCK_EX)  # released when the file is closed, also when the process is killed
         yield
