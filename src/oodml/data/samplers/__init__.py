@@ -1,0 +1,1 @@
+"""The batch samplers, one a file; every file registers its own."""

@@ -1,0 +1,117 @@
+"""What all batch samplers share: a finite, seeded, resumable walk over batches, cut into shares for several processes.
+
+Every batch is drawn from its own generator, seeded by (seed, epoch, number of the batch). Resuming in the middle of
+an epoch therefore needs two integers, no history, and all processes agree on a batch without talking.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from oodml._errors import OodmlError
+
+
+class ClassIndex:
+    """Positions of the pictures, grouped by class; classes without pictures are left out."""
+
+    def __init__(self, labels: np.ndarray) -> None:
+        self.members = np.argsort(labels, kind="stable").astype(np.int64)
+        self.classes, self.starts, self.sizes = np.unique(labels[self.members], return_index=True, return_counts=True)
+
+    def __len__(self) -> int:
+        return len(self.classes)
+
+    def draw(self, rng: np.random.Generator, rows: np.ndarray, count: int) -> np.ndarray:
+        """`count` pictures of every class in `rows`: (len(rows), count) positions.
+
+        They are distinct while the class has enough of them; then the same order starts again, so any `n` neighbours
+        in a row are distinct in a class of at least `n` pictures and no picture is used twice more than another.
+        """
+        sizes = self.sizes[rows]
+        order = _distinct(rng, sizes, min(count, int(sizes.max())))
+        turns = np.arange(count) % sizes[:, None]
+        return self.members[self.starts[rows][:, None] + np.take_along_axis(order, turns, axis=1)]
+
+
+def _distinct(rng: np.random.Generator, sizes: np.ndarray, count: int) -> np.ndarray:
+    """For every size m: the first min(count, m) numbers of a random permutation of range(m); the rest of a row is void.
+
+    Floyd's algorithm (a uniform subset in `count` steps, whatever m) on all rows at once, then a shuffle of each row.
+    """
+    wanted = np.minimum(sizes, count)
+    chosen = np.full((len(sizes), count), -1, dtype=np.int64)
+    last = (sizes - wanted)[:, None] + np.arange(count)  # the step's largest candidate; beyond a row's end: void
+    drawn = (rng.random((len(sizes), count)) * (last + 1)).astype(np.int64)
+    for step in range(count):
+        taken = (chosen[:, :step] == drawn[:, step, None]).any(axis=1)
+        chosen[:, step] = np.where(taken, last[:, step], drawn[:, step])
+    keys = rng.random(chosen.shape)
+    keys[np.arange(count) >= wanted[:, None]] = np.inf
+    return np.take_along_axis(chosen, np.argsort(keys, axis=1), axis=1)
+
+
+class BatchSampler(ABC):
+    """A finite iterable of batches: int64 positions in `labels`. `len` is ⌊N / batch size⌋, at least one.
+
+    Iterating goes on where it was left, and at the end of an epoch moves on to the next; `set_epoch` chooses one.
+    `update` lets samplers that look at embeddings follow the training; the others ignore it.
+    """
+
+    notes: tuple[str, ...] = ()
+
+    def __init__(self, labels: np.ndarray, batch_size: int, seed: int, rank: int, world_size: int) -> None:
+        labels = np.asarray(labels)
+        if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer):
+            raise OodmlError(f"Labels must be a flat array of integers, got shape {labels.shape}, {labels.dtype}.")
+        if batch_size < 2:
+            raise OodmlError(f"A batch needs at least two pictures, got batch_size={batch_size}.")
+        if not 0 <= rank < world_size:
+            raise OodmlError(f"rank must be between 0 and world_size - 1 = {world_size - 1}, got {rank}.")
+        self.index = ClassIndex(labels)
+        if len(self.index) < 2:
+            raise OodmlError(
+                f"A batch sampler needs at least two classes, or there are no negatives; the labels hold {len(self.index)}."
+            )
+        self.batch_size, self.seed, self.rank, self.world_size = batch_size, seed, rank, world_size
+        self._length = max(1, len(labels) // batch_size)
+        self.epoch = 0
+        self.position = 0  # the next batch of this epoch
+
+    @abstractmethod
+    def draw(self, rng: np.random.Generator) -> np.ndarray:
+        """The whole batch, before it is shared among processes."""
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        while self.position < len(self):
+            batch = self.draw(np.random.default_rng((self.seed, self.epoch, self.position)))
+            self.position += 1  # before the step: a checkpoint written after it goes on with the next batch
+            share = len(batch) // self.world_size
+            yield batch[self.rank * share : (self.rank + 1) * share]
+        self.epoch, self.position = self.epoch + 1, 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Go to the start of `epoch`; a sampler that was resumed inside it stays where it is."""
+        if epoch != self.epoch:
+            self.epoch, self.position = epoch, 0
+
+    def update(self, indices: np.ndarray, embeddings: np.ndarray) -> None:
+        """New embeddings of some pictures; only samplers that match distributions use them."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"epoch": self.epoch, "position": self.position, "seed": self.seed, "batch_size": self.batch_size}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for key in ("seed", "batch_size"):
+            if state[key] != getattr(self, key):
+                raise OodmlError(
+                    f"The saved sampler had {key}={state[key]}, this one has {getattr(self, key)}: it would draw other "
+                    f"batches. Resume with the same {key}."
+                )
+        self.epoch, self.position = int(state["epoch"]), int(state["position"])

@@ -1,0 +1,1 @@
+"""The data sets, one a file; every file registers its own."""

@@ -1,0 +1,33 @@
+"""`folder`: pictures of your own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from oodml._errors import OodmlError
+from oodml.data._dataset import Dataset, build_dataset
+from oodml.data._folders import LAYOUT, read_class_folders
+from oodml.data._registries import register_dataset
+
+
+@register_dataset("folder")
+def load_folder(root: str | Path | None = None) -> Dataset:
+    """Your own pictures: a directory of class folders (jpg, png, webp, bmp), or a tar of one.
+
+    Two levels of folders are read as super-class and class. The default split is the first half of the sorted
+    classes against the rest; the transforms are the papers' for photographs.
+    """
+    if root is None:
+        raise OodmlError(f"The data set 'folder' needs root=, a folder or a .tar laid out as {LAYOUT}.")
+    path = Path(root).expanduser()
+    if not path.exists():
+        raise OodmlError(f"No folder or tar at {path.absolute()}. Expected {LAYOUT}.")
+    found = read_class_folders(path)
+    notes = [f"{found.ignored} files that are no pictures in class folders were ignored."] if found.ignored else []
+    return build_dataset(
+        "folder",
+        found.source,
+        found.class_of_image,
+        superclass_of_class=found.superclass_of_class,
+        notes=notes,
+    )
