@@ -1,0 +1,47 @@
+"""NT-Xent (InfoNCE) with labels: each positive pair against all negatives of its anchor."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from oodml.losses import register_loss
+from oodml.losses._checks import require_positive
+from oodml.losses._pairs import PairLoss, masked_mean
+
+
+def ntxent(similarities: Tensor, positive: Tensor, negative: Tensor, temperature: float) -> Tensor:
+    """Mean over positive pairs of log(1 + Σ_n e^{(s_an − s_ap)/T}); similarities and boolean masks are (a, r)."""
+    logits = similarities / temperature
+    against = logits.masked_fill(~negative, -torch.inf).logsumexp(1, keepdim=True)
+    return masked_mean(F.softplus(against - logits), positive)
+
+
+@register_loss(
+    "ntxent",
+    aliases=("infonce",),
+    paper="Sohn, NeurIPS 2016; van den Oord et al., 2018; Chen et al., ICML 2020",
+    search={"temperature": (0.02, 0.5)},
+)
+class NTXent(PairLoss):
+    """Normalised temperature-scaled cross-entropy: each positive pair against all negatives of its anchor.
+
+    L = mean over positive pairs (a, p) of −log e^{s_ap/T} / (e^{s_ap/T} + Σ_n e^{s_an/T}), s cosines
+
+    van den Oord et al., "Representation Learning with Contrastive Predictive Coding", 2018; Chen et al., "A Simple
+    Framework for Contrastive Learning", ICML 2020, here with labels instead of views. T = .07 (He et al., CVPR 2020).
+
+    Other positives of the anchor are left out of the denominator; `supcon` puts them in. At two samples a class the
+    two agree.
+
+    Args:
+        temperature: T.
+    """
+
+    def __init__(self, *, temperature: float = 0.07) -> None:
+        super().__init__()
+        self.temperature = require_positive("temperature", temperature)
+
+    def pair_loss(self, similarities: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
+        return ntxent(similarities, positive, negative, self.temperature)

@@ -1,0 +1,52 @@
+"""ProxyNCA++: the probability of the own proxy."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from oodml.losses import register_loss
+from oodml.losses._checks import require_positive
+from oodml.losses._proxies import ProxyLoss
+
+
+def proxynca_plus(cosines: Tensor, labels: Tensor, temperature: float) -> Tensor:
+    """Cross-entropy of −d²/T; on the unit sphere d² = 2 − 2·cosine, and the 2 cancels in the softmax."""
+    return F.cross_entropy(2 / temperature * cosines, labels)
+
+
+@register_loss(
+    "proxynca++",
+    paper="Teh et al., ECCV 2020",
+    has_parameters=True,
+    search={"temperature": (0.03, 1.0), "lr": (1e-4, 5e-2)},
+)
+class ProxyNCAPlus(ProxyLoss):
+    """The probability of the own proxy, sharpened by a temperature.
+
+    L = −1/b Σᵢ log e^{−d²(φᵢ, ψ_{yᵢ})/T} / Σ_c e^{−d²(φᵢ, ψ_c)/T}, φ (b, d) and ψ (C, d) on the unit sphere
+
+    Teh et al., "ProxyNCA++: Revisiting and Revitalizing Proxy Neighborhood Component Analysis", ECCV 2020: T = 1/9.
+    Their other ingredients (global max pooling, layer norm, class-balanced batches, fast proxies) belong to the model
+    and the run. The proxies learn at the rate of `proxynca`.
+
+    Args:
+        temperature: T.
+        lr: learning rate of the proxies.
+    """
+
+    def __init__(
+        self,
+        num_classes: int | None = None,
+        embedding_dim: int | None = None,
+        generator: torch.Generator | None = None,
+        *,
+        temperature: float = 1 / 9,
+        lr: float = 5e-4,
+    ) -> None:
+        super().__init__("proxynca++", num_classes, embedding_dim, generator, lr=lr, init="normal")
+        self.temperature = require_positive("temperature", temperature)
+
+    def proxy_loss(self, cosines: Tensor, labels: Tensor) -> Tensor:
+        return proxynca_plus(cosines, labels, self.temperature)

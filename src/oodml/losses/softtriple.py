@@ -1,0 +1,84 @@
+"""SoftTriple: softmax over classes that have several centres each."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from oodml._errors import OodmlError
+from oodml.losses import register_loss
+from oodml.losses._checks import require_positive
+from oodml.losses._proxies import ProxyLoss
+
+
+def softtriple(cosines: Tensor, labels: Tensor, scale: float, gamma: float, margin: float) -> Tensor:
+    """Cross-entropy of scale · (S − margin·[own class]) of cosines (b, C, K) with K centres a class."""
+    similarities = ((cosines / gamma).softmax(2) * cosines).sum(2)
+    own = labels[:, None]
+    return F.cross_entropy(scale * similarities.scatter_add(1, own, similarities.new_full(own.shape, -margin)), labels)
+
+
+def centre_spread(centres: Tensor) -> Tensor:
+    """Σ_c Σ_{k<k'} √(2.00001 − 2ψᵀψ') / (C·K·(K−1)) of unit centres (C, K, d): small where centres have merged."""
+    num_classes, per_class, _ = centres.shape
+    first, second = torch.triu_indices(per_class, per_class, offset=1, device=centres.device)
+    cosines = (centres @ centres.mT)[:, first, second]
+    return (2.00001 - 2 * cosines).sqrt().sum() / (num_classes * per_class * (per_class - 1))
+
+
+@register_loss(
+    "softtriple",
+    paper="Qian et al., ICCV 2019",
+    has_parameters=True,
+    search={"scale": (4.0, 32.0), "gamma": (0.02, 0.5), "margin": (0.0, 0.1), "tau": (0.0, 0.5), "lr": (1e-5, 5e-2)},
+)
+class SoftTriple(ProxyLoss):
+    """Softmax over classes that have several centres each.
+
+    L = −1/b Σᵢ log e^{λ(S_{i,yᵢ} − δ)} / (e^{λ(S_{i,yᵢ} − δ)} + Σ_{c≠yᵢ} e^{λS_{i,c}}) + τ·R,
+    S_{i,c} = Σ_k softmax_k(φᵢᵀψ_{c,k}/γ) · φᵢᵀψ_{c,k},   R = Σ_c Σ_{k<k'} √(2.00001 − 2ψ_{c,k}ᵀψ_{c,k'}) / (C·K·(K−1))
+
+    φ (b, d) and ψ (C, K, d) on the unit sphere. R pulls the centres of a class together, so that only those that the
+    data needs stay apart.
+
+    Qian et al., "SoftTriple Loss: Deep Metric Learning Without Triplet Sampling", ICCV 2019. K = 2, λ = 8, γ = .1,
+    δ = .01, τ = .2 and the centres' learning rate 1e-5 as in Roth et al., ICML 2020, A.1, whose eq. 16 drops the
+    factor φᵀψ (and is then constantly 1). Qian et al. use K = 10, λ = 20 for CUB and CARS.
+
+    For classes of several looks (front and back, male and female); with one centre it is `cosface`.
+
+    Args:
+        centres: K, centres a class.
+        scale: λ.
+        gamma: γ, temperature among the centres of a class.
+        margin: δ.
+        tau: τ, weight of R.
+        lr: learning rate of the centres.
+    """
+
+    def __init__(
+        self,
+        num_classes: int | None = None,
+        embedding_dim: int | None = None,
+        generator: torch.Generator | None = None,
+        *,
+        centres: int = 2,
+        scale: float = 8.0,
+        gamma: float = 0.1,
+        margin: float = 0.01,
+        tau: float = 0.2,
+        lr: float = 1e-5,
+    ) -> None:
+        if centres < 1:
+            raise OodmlError(f"centres, the number of centres a class, must be at least 1, got {centres}.")
+        super().__init__("softtriple", num_classes, embedding_dim, generator, lr=lr, init="uniform", per_class=centres)
+        self.centres, self.scale, self.margin, self.tau = centres, scale, margin, tau
+        self.gamma = require_positive("gamma", gamma)
+
+    def proxy_loss(self, cosines: Tensor, labels: Tensor) -> Tensor:
+        by_class = cosines.unflatten(1, (-1, self.centres))
+        value = softtriple(by_class, labels, self.scale, self.gamma, self.margin)
+        if self.centres == 1:
+            return value
+        return value + self.tau * centre_spread(self.unit_proxies(cosines.dtype).unflatten(0, (-1, self.centres)))
