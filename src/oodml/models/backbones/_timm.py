@@ -1,0 +1,121 @@
+"""Any timm model as a backbone."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from oodml._errors import OodmlError
+from oodml.models._init_rng import own_seed
+from oodml.models._torchvision import ensure_torchvision
+from oodml.models.backbones._base import Backbone
+from oodml.models.backbones._hub import hub_options, unreachable
+from oodml.models.backbones._weights import find_weights, load_weights, read_weights
+
+
+def import_timm() -> Any:
+    """timm, with torchvision made importable first."""
+    ensure_torchvision()
+    import timm
+
+    return timm
+
+
+def timm_backbone(name: str, pretrained: bool, weights: str | Path | None, seed: int) -> Backbone:
+    """Build `name`; weights come from a local file, else from the hub, else (not `pretrained`) from `seed`."""
+    path = find_weights(name, weights) if pretrained or weights else None
+    body = build(name, seed)
+    if path:
+        load_weights(body.model, read_weights(path), source=path, drop=classifier_names(body.model))
+    elif pretrained:
+        load_from_hub(name, body, seed)
+    return wrap(name, body, pretrained=pretrained or path is not None)
+
+
+class FeatureMap(nn.Module):
+    """A timm model without classifier whose output always is a map (b, C, h, w).
+
+    Convolutional networks give one; channels-last maps (Swin, …) are transposed. Networks that end in tokens
+    (ViT, DeiT, Mixer, …) pool them as they were trained to, by class token or mean, and the result is a 1×1 map:
+    average and maximum pooling both return it unchanged.
+    """
+
+    model: Any  # timm's models carry attributes of their own
+
+    def __init__(self, model: nn.Module, layout: str) -> None:
+        super().__init__()
+        self.model = model
+        self.layout = layout
+
+    def forward(self, images: Tensor) -> Tensor:
+        out = self.model(images)
+        if self.layout == "nhwc":
+            return out.permute(0, 3, 1, 2)
+        return out[:, :, None, None] if self.layout == "pooled" else out
+
+
+def build(name: str, seed: int) -> FeatureMap:
+    """The untrained network without its classifier, as a `FeatureMap`."""
+    model = _create(name, seed, global_pool="")
+    shape = _output_shape(model)
+    if len(shape) == 4:
+        channels_last = shape[2] == shape[1] != shape[3] or getattr(model, "output_fmt", "NCHW") == "NHWC"
+        return FeatureMap(model, "nhwc" if channels_last else "nchw")
+    return FeatureMap(_create(name, seed), "pooled")
+
+
+def wrap(name: str, body: FeatureMap, *, pretrained: bool, **normalisation: Any) -> Backbone:
+    """A `Backbone` around `body`, with the normalisation of timm's own weights unless another is given."""
+    config = body.model.pretrained_cfg
+    facts: dict[str, Any] = {"mean": config["mean"], "std": config["std"], **normalisation}
+    feature_dim = _output_shape(body)[1]
+    size = config["input_size"][-1]
+    return Backbone(body, name=name, feature_dim=feature_dim, input_size=size, pretrained=pretrained, **facts)
+
+
+def load_from_hub(name: str, body: FeatureMap, seed: int, offline_variant: int = 0) -> None:
+    """Fill `body` with timm's published weights; `offline_variant` is the EfficientNet-Lite an error recommends."""
+    options = hub_options(name, body.model.pretrained_cfg, offline_variant)
+    if body.layout != "pooled":
+        options["global_pool"] = ""
+    try:
+        body.model = _create(name, seed, **options)
+    except Exception as error:  # the hub's client raises a dozen types: connection, time-out, HTTP status, …
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise unreachable(name, reason, offline_variant) from error
+
+
+def classifier_names(model: Any) -> tuple[str, ...]:
+    """Prefixes of the tensors that only the classifier has: in weight files, but not in a backbone."""
+    names = model.pretrained_cfg.get("classifier") or ()
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def unknown_backbone(name: str, registered: list[str]) -> OodmlError:
+    """The error for a name that neither oodml nor timm knows: nearest matches of both."""
+    candidates = [*registered, *import_timm().list_models()]
+    near = difflib.get_close_matches(str(name), candidates, n=4, cutoff=0.6)
+    hint = f" Nearest matches: {', '.join(near)}." if near else ""
+    return OodmlError(
+        f"Unknown backbone {name!r}.{hint} Registered: {', '.join(registered)}; any timm model name works too."
+    )
+
+
+def _create(name: str, seed: int, **options: Any) -> Any:
+    timm = import_timm()
+    with own_seed(seed):
+        return timm.create_model(name, num_classes=0, **options)
+
+
+@torch.no_grad()
+def _output_shape(model: Any) -> tuple[int, ...]:
+    """The shape that one picture of the configured size comes out with: measured, since timm's attributes vary."""
+    config = model.model.pretrained_cfg if isinstance(model, FeatureMap) else model.pretrained_cfg
+    was_training = model.training
+    shape = tuple(model.eval()(torch.zeros(1, *config["input_size"])).shape)
+    model.train(was_training)
+    return shape

@@ -1,0 +1,113 @@
+"""Reading weight files and putting them into a model, with every mismatch named."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from oodml._errors import OodmlError
+
+State = dict[str, Tensor]
+_SUFFIXES = (".safetensors", ".pth", ".pt", ".bin")
+_WRAPPERS = ("state_dict", "model", "model_state", "state_dict_ema")  # where training programs keep the weights
+_PREFIXES = ("module.", "_orig_mod.")  # left behind by DistributedDataParallel and torch.compile
+
+
+def find_weights(name: str, weights: str | Path | None) -> Path | None:
+    """The file to load: `weights`, else `$OODML_WEIGHTS/NAME.safetensors` or `.pth`, else None."""
+    if weights is not None:
+        path = Path(weights).expanduser()
+        if not path.is_file():
+            raise OodmlError(f"No weights file at {path.absolute()}: give the path of a .pth or .safetensors file.")
+        return path
+    if folder := os.environ.get("OODML_WEIGHTS"):
+        for suffix in _SUFFIXES:
+            path = Path(folder).expanduser() / f"{name}{suffix}"
+            if path.is_file():
+                return path
+    return None
+
+
+def read_weights(path: Path) -> State:
+    """The tensors of a `.safetensors` file or of a pickled state dict, read without running code from the file."""
+    try:
+        state: Any = (
+            load_file(path)
+            if path.suffix == ".safetensors"
+            else torch.load(path, map_location="cpu", weights_only=True)
+        )
+    except (SafetensorError, UnpicklingError, RuntimeError, EOFError, ValueError, KeyError) as error:
+        raise OodmlError(_not_weights(path, str(error).partition("\n")[0])) from error
+    for wrapper in _WRAPPERS:
+        if isinstance(state, Mapping) and isinstance(state.get(wrapper), Mapping):
+            state = state[wrapper]
+    if not isinstance(state, Mapping) or not state or not all(isinstance(v, Tensor) for v in state.values()):
+        raise OodmlError(_not_weights(path, "it holds no state dict of tensors"))
+    state = {str(key): value for key, value in state.items()}
+    for prefix in _PREFIXES:
+        if all(key.startswith(prefix) for key in state):
+            state = {key.removeprefix(prefix): value for key, value in state.items()}
+    return state
+
+
+def _not_weights(path: Path, reason: str) -> str:
+    return f"{path} is not a readable weights file ({reason}): expected a state dict saved as .pth or .safetensors."
+
+
+def load_weights(model: nn.Module, state: State, *, source: object, drop: Iterable[str] = ()) -> None:
+    """Copy `state` into `model`; keys under a prefix in `drop` (the classifier) are left out.
+
+    Everything else must match: missing, unexpected and mis-shaped tensors are named. A missing batch counter
+    (`num_batches_tracked`) is no loss.
+    """
+    drop = tuple(f"{prefix}." for prefix in drop)
+    given = {key: value for key, value in state.items() if not key.startswith(drop)} if drop else dict(state)
+    wanted = model.state_dict()
+    missing = [key for key in wanted if key not in given and not key.endswith("num_batches_tracked")]
+    unexpected = [key for key in given if key not in wanted]
+    shapes = [
+        f"{key} is {tuple(given[key].shape)}, the model has {tuple(wanted[key].shape)}"
+        for key in wanted
+        if key in given and given[key].shape != wanted[key].shape
+    ]
+    faults = [
+        f"{len(found)} {what}: {', '.join(found[:3])}{', …' if len(found) > 3 else ''}"
+        for what, found in (("missing", missing), ("unexpected", unexpected), ("of another shape", shapes))
+        if found
+    ]
+    if faults:
+        raise OodmlError(
+            f"The weights in {source} do not belong to this backbone ({'; '.join(faults)}): "
+            "name the backbone they were trained with, or give its own weights file."
+        )
+    model.load_state_dict(given, strict=False)
+
+
+def rename_in_order(state: State, model: nn.Module, *, source: object) -> State:
+    """Give the tensors of `state` the names of `model`'s, one by one in order.
+
+    For files that hold the same tensors in the same order under other names. Shape and the last part of the name
+    (`weight`, `running_mean`, …) must agree in each pair, so that a shifted order cannot pass.
+    """
+    wanted = model.state_dict()
+    pairs = list(zip(state.items(), wanted.items(), strict=False))
+    for (old, given), (new, expected) in pairs:
+        if given.shape != expected.shape or old.rpartition(".")[2] != new.rpartition(".")[2]:
+            raise OodmlError(
+                f"The weights in {source} do not belong to this backbone: its tensor {old} {tuple(given.shape)} stands "
+                f"where {new} {tuple(expected.shape)} is expected. Install the package again, or give another file."
+            )
+    if len(state) != len(wanted):
+        raise OodmlError(
+            f"The weights in {source} do not belong to this backbone: {len(state)} tensors where {len(wanted)} are "
+            "expected. Install the package again, or give another file."
+        )
+    return {new: given for (_, given), (new, _) in pairs}
