@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -36,8 +36,11 @@ class Miner:
     """`miner(embeddings, labels, distances=None)`; `distances` (b, b) saves recomputing what the loss has already.
 
     Without `distances` they are Euclidean between the L2-normalised embeddings. Nothing here is differentiated, and
-    distances stay in float32 under autocast. A subclass writes `mine(embeddings, labels, distances)`.
+    distances stay in float32 under autocast. A subclass writes `mine(embeddings, labels, distances)`; one that looks
+    at labels alone clears `uses_distances` and is given an empty tensor where there are none.
     """
+
+    uses_distances: ClassVar[bool] = True
 
     def __init__(self, generator: torch.Generator | None = None) -> None:
         self.generator = generator
@@ -49,6 +52,8 @@ class Miner:
     def prepare(self, embeddings: Tensor, labels: Tensor, distances: Tensor | None) -> Tensor:
         """Check the arguments; the distances as given, or those between the normalised embeddings."""
         check_batch(embeddings, labels)
+        if distances is None and not self.uses_distances:
+            return embeddings.new_empty(0)
         if distances is None:
             with torch.autocast(embeddings.device.type, enabled=False):
                 exact = embeddings if embeddings.dtype == torch.float64 else embeddings.float()

@@ -1,0 +1,75 @@
+"""Angular loss (Wang et al., Deep Metric Learning with Angular Loss, ICCV 2017)."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from oodml._errors import OodmlError
+from oodml.losses import register_loss
+from oodml.losses._base import Tuples
+from oodml.losses._distances import masked_mean
+from oodml.losses._norms import norm_penalty
+from oodml.losses._tuples import PairMaskLoss
+from oodml.losses.npair import npair_term
+from oodml.miners import Miner
+from oodml.miners.npair import one_a_row
+
+_WIDEST = 65.0  # degrees; beyond it e^{−16 tan²α} leaves the range of float32
+
+
+def angular_term(cosines: Tensor, positives: Tensor, negatives: Tensor, alpha: float) -> Tensor:
+    """mean over positive pairs of log(1 + Σ_n exp(4 tan²α (a+p)ᵀn − 2(1 + tan²α) aᵀp)); all (b, b), alpha in degrees.
+
+    exp(c(aᵀn + pᵀn)) = exp(c aᵀn)·exp(c pᵀn), so the sum over n of every pair (a, p) is one product of two (b, b)
+    matrices and no cubic tensor is needed. Factors are scaled by e^{−c}: cosines are at most 1.
+    """
+    tan2 = math.tan(math.radians(alpha)) ** 2
+    c = 4 * tan2
+    factors = (c * (cosines - 1)).exp()
+    sums = torch.where(negatives, factors, 0.0) @ factors.T
+    push = sums.clamp_min(torch.finfo(sums.dtype).tiny).log() + 2 * c
+    return masked_mean(F.softplus(push - 2 * (1 + tan2) * cosines), positives)
+
+
+@register_loss(
+    "angular", paper="Wang et al. 2017", default_miner="lifted", search={"alpha": (30.0, 55.0), "weight": (0.5, 4.0)}
+)
+class Angular(PairMaskLoss):
+    """N-pair on raw embeddings plus a bound on the angle at the negative, on unit vectors.
+
+    L_npair + weight · mean over positive pairs of log(1 + Σ_n exp(4 tan²α (a+p)ᵀn − 2(1 + tan²α) aᵀp)), α 45°, weight 2
+    (revisiting-supplement eq. 5, whose parentheses are misprinted). `nu`, `one_positive` and `squared_norm` as in
+    `npair`. The authors' code also clamps the exponents of the N-pair part at ±50, which is not needed here.
+    """
+
+    normalise = False
+
+    def __init__(
+        self,
+        alpha: float = 45.0,
+        weight: float = 2.0,
+        nu: float = 0.005,
+        one_positive: bool = False,
+        squared_norm: bool = True,
+        miner: Miner | None = None,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__(miner)
+        if not 0 < alpha <= _WIDEST:
+            raise OodmlError(f"alpha is an angle in degrees; expected 0 < alpha <= {_WIDEST:g}, got {alpha}.")
+        self.alpha, self.weight, self.nu = alpha, weight, nu
+        self.one_positive, self.squared_norm = one_positive, squared_norm
+        self.generator = generator
+
+    def compute(self, embeddings: Tensor, labels: Tensor, tuples: Tuples | None) -> Tensor:
+        positives, negatives = self.masks(embeddings, labels, tuples)
+        if self.one_positive:
+            positives = one_a_row(positives, self.generator)
+        unit = F.normalize(embeddings, dim=1)
+        npair = npair_term(embeddings @ embeddings.T, positives, negatives)
+        angle = angular_term(unit @ unit.T, positives, negatives, self.alpha)
+        return npair + self.weight * angle + self.nu * norm_penalty(embeddings, self.squared_norm)

@@ -1,0 +1,31 @@
+"""Contrastive loss (Hadsell et al., Dimensionality Reduction by Learning an Invariant Mapping, CVPR 2006)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from oodml.losses import register_loss
+from oodml.losses._base import Tuples
+from oodml.losses._distances import Distances, masked_mean
+from oodml.losses._tuples import TupleLoss, as_pairs
+from oodml.miners import Miner
+
+
+@register_loss("contrastive", paper="Hadsell et al. 2006", default_miner="distance", search={"margin": (0.5, 1.4)})
+class Contrastive(TupleLoss):
+    """Positives together, negatives at least a margin apart: mean d(a,p) + mean [margin − d(a,n)]₊.
+
+    d is Euclidean on the unit sphere, and the means run over the mined pairs (revisiting-supplement eq. 1, margin 1).
+    """
+
+    def __init__(self, margin: float = 1.0, miner: Miner | None = None) -> None:
+        super().__init__(miner)
+        self.margin = margin
+
+    def compute(self, embeddings: Tensor, labels: Tensor, tuples: Tuples | None) -> Tensor:
+        distances = Distances(embeddings)
+        pairs = as_pairs(self.mined(distances, labels, tuples))
+        pull = masked_mean(distances.between(pairs.a1, pairs.p), pairs.positive_mask)
+        push = masked_mean(torch.relu(self.margin - distances.between(pairs.a2, pairs.n)), pairs.negative_mask)
+        return pull + push

@@ -1,0 +1,74 @@
+"""Quadruplet loss (Chen et al., Beyond Triplet Loss: a Deep Quadruplet Network, CVPR 2017)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from oodml.losses import register_loss
+from oodml.losses._base import Tuples
+from oodml.losses._distances import Distances, masked_mean
+from oodml.losses._tuples import TupleLoss, check_indices
+from oodml.miners import Miner, Triplets
+from oodml.miners._sampling import uniforms
+
+
+def choose_third_class(
+    labels: Tensor, anchor: Tensor, negative: Tensor, generator: torch.Generator | None
+) -> tuple[Tensor, Tensor]:
+    """For each (a, n), a sample uniform over those of neither class, and whether there is one; (t,) each.
+
+    In the order of the labels each class is one block: a position among the rest steps over the two blocks, of which
+    the second is empty where both samples are of one class. So the memory is O(t) and not O(t·b).
+    """
+    ordered, order = labels.sort()
+    starts, ends = torch.searchsorted(ordered, labels), torch.searchsorted(ordered, labels, right=True)
+    low, high = starts[anchor].minimum(starts[negative]), starts[anchor].maximum(starts[negative])
+    skip_low = ends[anchor].minimum(ends[negative]) - low
+    skip_high = torch.where(low == high, 0, ends[anchor].maximum(ends[negative]) - high)
+    rest = len(labels) - skip_low - skip_high
+    position = (uniforms(len(anchor), labels.device, generator) * rest).long().minimum((rest - 1).clamp_min(0))
+    position = position + torch.where(position >= low, skip_low, 0)
+    position = position + torch.where(position >= high, skip_high, 0)
+    return order[position.clamp(max=len(labels) - 1)], rest > 0
+
+
+@register_loss(
+    "quadruplet",
+    paper="Chen et al. 2017",
+    default_miner="distance",
+    search={"margin": (0.1, 1.0), "margin2": (0.1, 0.5)},
+)
+class Quadruplet(TupleLoss):
+    """The triplet loss, and positives nearer to each other than two samples of two further classes.
+
+    mean [d(a,p) − d(a,n₁) + margin]₊ + mean [d(a,p) − d(n₁,n₂) + margin2]₊, d Euclidean on the unit sphere, a, n₁, n₂
+    from three classes; margins 1 and .5 (revisiting-supplement eq. 14; its code: .2 and .2, and n₂ taken without
+    looking at its class). The miner proposes (a, p, n₁); n₂ is uniform over the samples of neither class. Explicit
+    tuples are (a, p, n, n2), or (a, p, n) with n2 drawn.
+    """
+
+    def __init__(
+        self,
+        margin: float = 1.0,
+        margin2: float = 0.5,
+        miner: Miner | None = None,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__(miner)
+        self.margin, self.margin2 = margin, margin2
+        self.generator = generator
+
+    def compute(self, embeddings: Tensor, labels: Tensor, tuples: Tuples | None) -> Tensor:
+        distances = Distances(embeddings)
+        if tuples is not None and not isinstance(tuples, Triplets) and len(tuples) == 4:
+            check_indices(tuples, embeddings, "(a, p, n, n2)", length=4)
+            a, p, n, n2 = tuples
+            mask = second_mask = torch.ones_like(a, dtype=torch.bool)
+        else:
+            a, p, n, mask = self.triplets(distances, labels, tuples)
+            n2, found = choose_third_class(labels, a, n, self.generator)
+            second_mask = mask & found
+        near = distances.between(a, p)
+        first = masked_mean(torch.relu(near - distances.between(a, n) + self.margin), mask)
+        return first + masked_mean(torch.relu(near - distances.between(n, n2) + self.margin2), second_mask)

@@ -1,0 +1,37 @@
+"""Triplet loss (Schroff et al., FaceNet, CVPR 2015)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from oodml.losses import register_loss
+from oodml.losses._base import Tuples
+from oodml.losses._distances import Distances, all_triplets_hinge, masked_mean
+from oodml.losses._tuples import TupleLoss
+from oodml.miners import Miner
+from oodml.miners._distances import positives_and_negatives
+
+
+@register_loss("triplet", paper="Schroff et al. 2015", default_miner="distance", search={"margin": (0.05, 0.5)})
+class Triplet(TupleLoss):
+    """The positive nearer than the negative by a margin: mean [d(a,p) − d(a,n) + margin]₊ over the mined triplets.
+
+    d is Euclidean on the unit sphere (revisiting-supplement eq. 2, margin .2). `squared`: d² in its place, as the
+    authors' code has it. With the miner "all" the mean is over every triplet of the batch, at the cost of a sort.
+    """
+
+    def __init__(self, margin: float = 0.2, squared: bool = False, miner: Miner | None = None) -> None:
+        super().__init__(miner)
+        self.margin = margin
+        self.squared = squared
+
+    def compute(self, embeddings: Tensor, labels: Tensor, tuples: Tuples | None) -> Tensor:
+        distances = Distances(embeddings)
+        if self.takes_all_triplets(tuples):
+            matrix = distances.squared_matrix if self.squared else distances.matrix
+            total, _, triplets = all_triplets_hinge(matrix, *positives_and_negatives(labels), self.margin)
+            return total / triplets.clamp_min(1)
+        a, p, n, mask = self.triplets(distances, labels, tuples)
+        measure = distances.squared if self.squared else distances.between
+        return masked_mean(torch.relu(measure(a, p) - measure(a, n) + self.margin), mask)

@@ -1,0 +1,28 @@
+"""Every triplet of the batch."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from oodml.miners import register_miner
+from oodml.miners._base import TripletMiner, Triplets
+from oodml.miners._distances import positives_and_negatives
+
+
+@register_miner("all", paper="Hermans et al. 2017")
+class All(TripletMiner):
+    """Every valid triplet of the batch, in the order of anchor, positive, negative.
+
+    The number of triplets depends on the labels, so this miner synchronises the device. The losses `triplet` and
+    `snr` recognise it and sum over all triplets without listing them.
+    """
+
+    uses_distances = False
+
+    def mine(self, embeddings: Tensor, labels: Tensor, distances: Tensor) -> Triplets:
+        positives, negatives = positives_and_negatives(labels)
+        anchors, partners = positives.nonzero(as_tuple=True)
+        pair, negative = negatives[anchors].nonzero(as_tuple=True)
+        mask = torch.ones(len(pair), dtype=torch.bool, device=labels.device)
+        return Triplets(anchors[pair], partners[pair], negative, mask)

@@ -1,0 +1,64 @@
+"""Distance-weighted mining (Wu et al., Sampling Matters in Deep Embedding Learning, ICCV 2017)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from oodml._errors import OodmlError
+from oodml.miners import register_miner
+from oodml.miners._base import TripletMiner, Triplets
+from oodml.miners._distances import positives_and_negatives
+from oodml.miners._sampling import choose_uniform, choose_weighted
+
+
+def log_inverse_density(distances: Tensor, dim: int, lower: float = 0.5) -> Tensor:
+    """log 1/q(d) up to a constant, where q(d) ∝ d^(D−2) (1 − d²/4)^((D−3)/2) is how distances on the sphere in D
+    dimensions are distributed; d is clamped at `lower` so that the nearest pairs do not take all the weight, and
+    1 − d²/4 at 1e-6, so opposite points (d = 2) stay finite.
+    """
+    d = distances.clamp_min(lower)
+    return (2 - dim) * d.log() - (dim - 3) / 2 * (1 - d.square() / 4).clamp_min(1e-6).log()
+
+
+def log_distance_weights(distances: Tensor, allowed: Tensor, dim: int, lower: float, upper: float | None) -> Tensor:
+    """The log-weights of the `allowed` partners (b, b); −inf excludes.
+
+    Partners beyond `upper` are excluded too; a row that has none within it takes its allowed partners uniformly.
+    """
+    log_weights = log_inverse_density(distances, dim, lower)
+    if upper is None:
+        return log_weights.masked_fill(~allowed, -torch.inf)
+    within = allowed & (distances <= upper)
+    log_weights = torch.where(within.any(1, keepdim=True), log_weights.masked_fill(~within, -torch.inf), 0.0)
+    return log_weights.masked_fill(~allowed, -torch.inf)
+
+
+def check_range(lower: float, upper: float | None) -> None:
+    if not 0 < lower <= 2 or (upper is not None and not lower <= upper):
+        raise OodmlError(f"Expected 0 < lower <= 2 and lower <= upper (or upper=None), got {lower=}, {upper=}.")
+
+
+@register_miner("distance", paper="Wu et al. 2017")
+class DistanceWeighted(TripletMiner):
+    """One triplet an anchor: a random positive, and a negative drawn by the inverse density of its distance.
+
+    P(n | a) ∝ 1 / q(max(d(a,n), lower)), q(d) ∝ d^(D−2) (1 − d²/4)^((D−3)/2): every distance is equally likely to be
+    seen. Negatives beyond `upper` are excluded, as printed (None: none is, as in the authors' code); an anchor that
+    has none left draws uniformly among its negatives.
+    """
+
+    def __init__(self, lower: float = 0.5, upper: float | None = 1.4, generator: torch.Generator | None = None) -> None:
+        super().__init__(generator)
+        check_range(lower, upper)
+        self.lower, self.upper = lower, upper
+
+    def mine(self, embeddings: Tensor, labels: Tensor, distances: Tensor) -> Triplets:
+        positives, negatives = positives_and_negatives(labels)
+        weights = log_distance_weights(distances, negatives, embeddings.shape[1], self.lower, self.upper)
+        return Triplets(
+            torch.arange(len(labels), device=labels.device),
+            choose_uniform(positives, self.generator),
+            choose_weighted(weights, self.generator),
+            positives.any(1) & negatives.any(1),
+        )

@@ -1,0 +1,37 @@
+"""Triplets within one class (Milbich et al., DiVA: Diverse Visual Feature Aggregation for DML, ECCV 2020)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from oodml.miners import register_miner
+from oodml.miners._base import TripletMiner, Triplets
+from oodml.miners._distances import same_class
+from oodml.miners._sampling import choose_uniform
+
+
+@register_miner("intra", paper="Milbich et al. 2020")
+class Intra(TripletMiner):
+    """One triplet an anchor, all of one class: positive and negative drawn uniformly from the anchor's class.
+
+    `distinct`: the three are different samples, so a class needs three of them in the batch. False draws with
+    replacement as the authors' code does: the three may coincide, and two samples a class are enough.
+    """
+
+    uses_distances = False
+
+    def __init__(self, distinct: bool = True, generator: torch.Generator | None = None) -> None:
+        super().__init__(generator)
+        self.distinct = distinct
+
+    def mine(self, embeddings: Tensor, labels: Tensor, distances: Tensor) -> Triplets:
+        anchor = torch.arange(len(labels), device=labels.device)
+        mates = same_class(labels)
+        if not self.distinct:
+            positive, negative = (choose_uniform(mates, self.generator) for _ in range(2))
+            return Triplets(anchor, positive, negative, mates.sum(1) > 1)
+        mates = mates & (anchor[:, None] != anchor)
+        positive = choose_uniform(mates, self.generator)
+        rest = mates & (anchor != positive[:, None])
+        return Triplets(anchor, positive, choose_uniform(rest, self.generator), rest.any(1))

@@ -1,0 +1,19 @@
+"""Every pair of the batch (Oh Song et al., Deep Metric Learning via Lifted Structured Feature Embedding, CVPR 2016)."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from oodml.miners import register_miner
+from oodml.miners._base import PairMiner
+from oodml.miners._distances import positives_and_negatives
+
+
+@register_miner("lifted", paper="Oh Song et al. 2016")
+class Lifted(PairMiner):
+    """All positives and all negatives of every anchor, as pairs. No randomness."""
+
+    uses_distances = False
+
+    def masks(self, labels: Tensor, distances: Tensor) -> tuple[Tensor, Tensor]:
+        return positives_and_negatives(labels)

@@ -1,0 +1,33 @@
+"""Pair mining of the multi-similarity loss (Wang et al., CVPR 2019)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from oodml.miners import register_miner
+from oodml.miners._base import PairMiner
+from oodml.miners._distances import positives_and_negatives
+
+
+@register_miner("multisimilarity", paper="Wang et al. 2019")
+class MultiSimilarity(PairMiner):
+    """The pairs of an anchor that its hardest pair of the other kind makes informative.
+
+    On cosines s = 1 − d²/2: keep the negative n where s(a,n) + ε > min_p s(a,p), and the positive p where
+    s(a,p) − ε < max_n s(a,n). An anchor keeps pairs of both kinds or none. No randomness.
+    """
+
+    def __init__(self, epsilon: float = 0.1, generator: torch.Generator | None = None) -> None:
+        super().__init__(generator)
+        self.epsilon = epsilon
+
+    def masks(self, labels: Tensor, distances: Tensor) -> tuple[Tensor, Tensor]:
+        positives, negatives = positives_and_negatives(labels)
+        similarities = 1 - distances.square() / 2
+        least_positive = similarities.masked_fill(~positives, torch.inf).amin(1, keepdim=True)
+        most_negative = similarities.masked_fill(~negatives, -torch.inf).amax(1, keepdim=True)
+        return (
+            positives & (similarities - self.epsilon < most_negative),
+            negatives & (similarities + self.epsilon > least_positive),
+        )

@@ -1,0 +1,37 @@
+"""Semihard mining (Schroff et al., FaceNet, CVPR 2015)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from oodml.miners import register_miner
+from oodml.miners._base import TripletMiner, Triplets
+from oodml.miners._distances import positives_and_negatives
+from oodml.miners._sampling import choose_uniform
+
+
+@register_miner("semihard", paper="Schroff et al. 2015")
+class Semihard(TripletMiner):
+    """One triplet an anchor: a random positive, and a random negative that is farther away than it.
+
+    n uniform over {n : d(a,p) < d(a,n)} (revisiting-supplement eq. 20), or, with `margin`, over
+    {n : d(a,p) < d(a,n) < d(a,p) + margin} (FaceNet; the authors' code, margin .2). An anchor that has no such
+    negative draws uniformly among all of its negatives.
+    """
+
+    def __init__(self, margin: float | None = None, generator: torch.Generator | None = None) -> None:
+        super().__init__(generator)
+        self.margin = margin
+
+    def mine(self, embeddings: Tensor, labels: Tensor, distances: Tensor) -> Triplets:
+        positives, negatives = positives_and_negatives(labels)
+        anchor = torch.arange(len(labels), device=labels.device)
+        positive = choose_uniform(positives, self.generator)
+        reach = distances.gather(1, positive[:, None])
+        semihard = negatives & (distances > reach)
+        if self.margin is not None:
+            semihard &= distances < reach + self.margin
+        candidates = torch.where(semihard.any(1, keepdim=True), semihard, negatives)
+        negative = choose_uniform(candidates, self.generator)
+        return Triplets(anchor, positive, negative, positives.any(1) & negatives.any(1))
