@@ -114,7 +114,7 @@ class Dataset:
     def subset(self, indices: Sequence[int] | np.ndarray) -> Dataset:
         """The pictures at `indices`. Classes and their numbers stay, so labels mean the same in both."""
         indices = np.asarray(indices, dtype=np.int64)
-        if indices.ndim != 1 or (len(indices) and not (0 <= indices.min() and indices.max() < len(self))):
+        if indices.ndim != 1 or (len(indices) and not (indices.min() >= 0 and indices.max() < len(self))):
             raise OodmlError(f"A subset of {self!r} needs a flat list of positions between 0 and {len(self) - 1}.")
         root, rows = (self, indices) if self.parent is None else (self.parent[0], self.parent[1][indices])
         return replace(

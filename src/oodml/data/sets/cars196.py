@@ -29,7 +29,9 @@ FACTS = Published(
 )
 
 
-@register_dataset("cars196", paper="Krause et al., 3D Object Representations for Fine-Grained Categorization, 3dRR 2013")
+@register_dataset(
+    "cars196", paper="Krause et al., 3D Object Representations for Fine-Grained Categorization, 3dRR 2013"
+)
 def load_cars196(root: str | Path | None = None, strict: bool = False) -> Dataset:
     """Stanford Cars: 196 models of cars, 16,185 photographs.
 
@@ -111,4 +113,6 @@ def _load(path: Path) -> dict:
     try:
         return loadmat(path, squeeze_me=True)
     except (ValueError, NotImplementedError, OSError, TypeError) as error:
-        raise OodmlError(f"{path} cannot be read as a MATLAB file ({error}). Get it again from {FACTS.address}") from error
+        raise OodmlError(
+            f"{path} cannot be read as a MATLAB file ({error}). Get it again from {FACTS.address}"
+        ) from error
