@@ -1,0 +1,169 @@
+"""S2SD: simultaneous similarity-based self-distillation (Roth et al. 2021)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from oodml._errors import OodmlError, unknown_name
+from oodml.methods import register_method
+from oodml.methods._base import Batch, Context, Method
+from oodml.methods._branches import Branches
+from oodml.methods._distillation import DISTILLATIONS, TOPOLOGIES, distilled_pairs, relations
+from oodml.methods._objective import Spec, as_dict, check_objective, make_objective
+from oodml.models.embedder import Embedder, Outputs
+from oodml.models.heads import Head
+
+HEAD, FEATURES = "embedding", "features"
+TARGETS = (512, 1024, 1536, 2048)
+GAMMA, GAMMA_SOP = 50.0, 5.0
+FEATURE_START = 1000
+# What the papers' abbreviations stand for: one target or several, features too, averages plus maxima.
+VARIANTS: dict[str, dict[str, Any]] = {
+    "dsd": {"targets": (2048,), "feature_distill": False, "pooling": "avg"},
+    "dsda": {"targets": (2048,), "feature_distill": False, "pooling": "avg+max"},
+    "msd": {"targets": None, "feature_distill": False, "pooling": "avg"},
+    "msda": {"targets": None, "feature_distill": False, "pooling": "avg+max"},
+    "msdf": {"targets": None, "feature_distill": True, "pooling": "avg"},
+    "msdfa": {"targets": None, "feature_distill": True, "pooling": "avg+max"},
+}
+
+
+@register_method(
+    "s2sd",
+    paper="Roth et al. 2021, Simultaneous Similarity-based Self-Distillation for Deep Metric Learning",
+    search={"gamma": (1.0, 250.0), "temperature": (0.2, 2.0)},
+)
+class S2SD(Method):
+    """A small embedding learns from wider ones trained beside it on the same features; they are dropped afterwards.
+
+        L = ½ (L_base(f) + mean_k L_base(g_k)) + γ · mean KD(source ← target) + γ · KD(f ← features)
+
+    f is the embedding kept at test time, g_k are `targets` wide MLPs of `layers` layers on the pooled features, each
+    with a copy of the `base` loss and its own mined tuples. KD = T²/b · Σ_rows KL(stop-gradient target ‖ source) of
+    row softmaxes of the similarity matrices (`distillation`, `topology`, `detach` choose the ablations of tables 9,
+    11, 15). Features are distilled after `feature_start` steps (default: 1,000, or a tenth of a shorter run).
+
+    `variant` sets targets, feature_distill and pooling as the paper's abbreviations do (default MSDF); the three may
+    also be given one by one. Targets default to those of 512, 1024, 1536, 2048 wider than the embedding. `gamma` is
+    50, and 5 on SOP. `pooling="avg+max"` reaches only the branches and the distilled feature. `setup="joint"` trains
+    the branches without distillation, `setup="concurrent"` the base head alone on detached features (table 7).
+    `nested_lr="base"` trains the losses' own parameters (β, proxies) at the base rate, as the authors' code does.
+    """
+
+    def __init__(
+        self,
+        base: Spec = "multisimilarity",
+        variant: str = "msdf",
+        targets: Sequence[int] | None = None,
+        feature_distill: bool | None = None,
+        pooling: str | None = None,
+        gamma: float | None = None,
+        temperature: float = 1.0,
+        distillation: str = "r-kl",
+        topology: str = "multi",
+        layers: int = 2,
+        detach: bool = True,
+        feature_start: int | None = None,
+        setup: str = "distil",
+        nested_lr: str = "own",
+    ) -> None:
+        super().__init__()
+        _choose("variant", variant, VARIANTS)
+        _choose("distillation", distillation, DISTILLATIONS)
+        _choose("topology", topology, TOPOLOGIES)
+        _choose("setup", setup, ("distil", "joint", "concurrent"))
+        _choose("nested_lr", nested_lr, ("own", "base"))
+        chosen = VARIANTS[variant]
+        self.targets = chosen["targets"] if targets is None else tuple(targets)
+        self.feature_distill = chosen["feature_distill"] if feature_distill is None else feature_distill
+        self.pooling = chosen["pooling"] if pooling is None else pooling
+        if self.targets is not None and not 1 <= len(self.targets) <= 16:
+            raise OodmlError(f"S2SD takes 1 to 16 targets, got {len(self.targets)}.")
+        if not 0 <= layers <= 4:
+            raise OodmlError(f"S2SD's branches have 0 to 4 layers, got layers={layers}.")
+        if temperature <= 0 or (gamma is not None and gamma < 0):
+            raise OodmlError(f"S2SD needs temperature > 0 and gamma >= 0, got {temperature} and {gamma}.")
+        self.spec = as_dict(base, "base")
+        self.spherical = check_objective(self.spec).normalise
+        self.gamma, self.temperature, self.layers, self.detach = gamma, temperature, layers, detach
+        self.distil = DISTILLATIONS[distillation]
+        self.topology, self.feature_start = topology, feature_start
+        self.set_up, self.nested_lr = setup, nested_lr
+
+    def check(self, embedding_dim: int, train: str) -> None:
+        super().check(embedding_dim, train)
+        self._widths(embedding_dim)
+
+    def _widths(self, embedding_dim: int) -> list[int]:
+        if self.targets is not None:
+            return list(self.targets)
+        wider = [width for width in TARGETS if width > embedding_dim]
+        if not wider:
+            raise OodmlError(
+                f"S2SD distils from spaces wider than the embedding, and none of {TARGETS} is wider than "
+                f"{embedding_dim}: give targets=, e.g. targets=[{2 * embedding_dim}]."
+            )
+        return wider
+
+    def heads(self, feature_dim: int) -> dict[str, Head]:
+        auxiliary = Head(feature_dim, layers=0, pooling=self.pooling, test=False)  # type: ignore[arg-type]
+        return {HEAD: Head(self.context.embedding_dim), FEATURES: auxiliary}
+
+    def setup(self, context: Context) -> None:
+        super().setup(context)
+        if self.gamma is None:
+            self.gamma = GAMMA_SOP if context.dataset == "sop" else GAMMA
+        if self.feature_start is None:
+            self.feature_start = min(FEATURE_START, context.total_steps // 10)
+        self.branches = Branches(context.feature_dim, self._widths(context.embedding_dim), self.layers)
+        self.pairs = distilled_pairs(self.topology, len(self.branches.widths))
+        self.objective = make_objective(self.spec, context)
+        self.target_objectives = nn.ModuleList(
+            make_objective(self.spec, context, width) for width in self.branches.widths
+        )
+
+    def loss(self, batch: Batch, embedder: Embedder, step: int) -> Tensor:
+        pooled = embedder.pool(batch.inputs)
+        features = embedder.apply_heads(pooled, [FEATURES]).heads[FEATURES]
+        seen = pooled.map(Tensor.detach) if self.set_up == "concurrent" else pooled
+        embedding = embedder.apply_heads(seen, [HEAD]).heads[HEAD]
+        spaces = [embedding, *self.branches(features)]
+        losses = [self.objective(embedding, batch.labels)]
+        losses += [f(x, batch.labels) for f, x in zip(self.target_objectives, spaces[1:], strict=True)]
+        total = (losses[0] + torch.stack(losses[1:]).mean()) / 2
+        if self.set_up != "distil" or not self.gamma:
+            return total
+        return total + self.gamma * self._distillation(spaces, features, step)
+
+    def _distillation(self, spaces: list[Tensor], features: Tensor, step: int) -> Tensor:
+        """mean KD over the topology's pairs, plus KD of the features once they are worth it."""
+        similar = [relations(space) for space in spaces]
+        source = torch.stack([similar[i] for i, _ in self.pairs])
+        target = torch.stack([similar[j] for _, j in self.pairs])
+        total = self.distil(source, target.detach() if self.detach else target, self.temperature).mean()
+        assert self.feature_start is not None
+        if self.feature_distill and step >= self.feature_start:
+            total = total + self.distil(similar[0], relations(features.detach()), self.temperature)
+        return total
+
+    def test_embedding(self, outputs: Outputs) -> Tensor:
+        embeddings = outputs.heads[HEAD]
+        return F.normalize(embeddings, dim=-1) if self.spherical else embeddings
+
+    def param_groups(self, base_lr: float) -> list[dict[str, Any]]:
+        """The branches at the base rate without weight decay, as coded; the losses' own parameters at their rates."""
+        groups = [{"params": list(self.branches.parameters()), "lr": base_lr, "weight_decay": 0.0}]
+        for objective in (self.objective, *self.target_objectives):
+            own = objective.param_groups(base_lr)
+            groups += own if self.nested_lr == "own" else [{**group, "lr": base_lr} for group in own]
+        return [group for group in groups if group["params"]]
+
+
+def _choose(option: str, value: str, valid: Any) -> None:
+    if value not in valid:
+        raise unknown_name(f"value of s2sd's {option}:", value, valid)

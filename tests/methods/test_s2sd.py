@@ -1,0 +1,215 @@
+"""S2SD: hand-computed values for every distillation and topology, gradients, what is kept, what is refused."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+import oodml
+from oodml.methods import Batch, Context
+from oodml.methods._branches import Branches
+from oodml.methods._distillation import DISTILLATIONS, distilled_pairs, relations
+from oodml.models.embedder import Embedder
+
+FEATURES, CLASSES, BATCH = 12, 4, 8
+
+
+def softmax(row):
+    total = sum(math.exp(x) for x in row)
+    return [math.exp(x) / total for x in row]
+
+
+def kl(p, q):
+    return sum(a * math.log(a / b) for a, b in zip(p, q, strict=True))
+
+
+def by_hand(name, source, target, t):
+    """The distillation written out with Python numbers."""
+    s, g = source.tolist(), target.tolist()
+    b = len(s)
+    scaled = lambda rows: [[x / t for x in row] for row in rows]  # noqa: E731
+    if name == "r-kl":
+        return t * t / b * sum(kl(softmax(y), softmax(x)) for x, y in zip(scaled(s), scaled(g), strict=True))
+    if name == "kl-full":
+        return t * t * kl(softmax(sum(scaled(g), [])), softmax(sum(scaled(s), [])))
+    if name == "kl-mean":
+        return t * t * kl(softmax([sum(r) / b for r in scaled(g)]), softmax([sum(r) / b for r in scaled(s)]))
+    if name == "euclidean":
+        return sum(math.dist(x, y) for x, y in zip(s, g, strict=True)) / b
+    dot = lambda x, y: sum(a * c for a, c in zip(x, y, strict=True))  # noqa: E731
+    return sum(1 - dot(x, y) / math.sqrt(dot(x, x) * dot(y, y)) for x, y in zip(s, g, strict=True)) / b
+
+
+@pytest.mark.parametrize("temperature", [0.2, 1.0, 2.0])
+@pytest.mark.parametrize("name", DISTILLATIONS)
+def test_each_distillation_equals_its_formula(name, temperature):
+    torch.manual_seed(0)
+    source, target = (relations(torch.randn(5, 7, dtype=torch.float64)) for _ in range(2))
+    value = DISTILLATIONS[name](source, target, temperature)
+    assert value.item() == pytest.approx(by_hand(name, source, target, temperature), rel=1e-9)
+    assert DISTILLATIONS[name](source, source, temperature).item() == pytest.approx(0, abs=1e-5)
+
+
+def test_the_topologies_distil_the_pairs_they_name():
+    assert distilled_pairs("multi", 3) == [(0, 1), (0, 2), (0, 3)]
+    assert set(distilled_pairs("nested", 3)) == {(0, 1), (0, 2), (1, 2), (0, 3), (1, 3), (2, 3)}
+    assert distilled_pairs("chained", 3) == [(0, 1), (1, 2), (2, 3)]
+
+
+def run(step=10_000, dataset="", seed=0, embedding_dim=6, **options):
+    """An S2SD method on cached features: (method, embedder, batch, loss)."""
+    torch.manual_seed(seed)
+    method = oodml.make_method("s2sd", **{"targets": [8, 10], "base": "multisimilarity", **options})
+    generator = torch.Generator().manual_seed(seed)
+    method.setup(Context(CLASSES, embedding_dim, FEATURES, 100, dataset, generator=generator))
+    embedder = Embedder(None, method.heads(FEATURES), FEATURES)
+    width = 2 * FEATURES if embedder.needs_max else FEATURES
+    inputs = torch.randn(BATCH, width, requires_grad=True)
+    labels = torch.arange(BATCH) % CLASSES
+    batch = Batch(inputs, labels, labels.numpy(), 0, lambda: inputs)
+    return method, embedder, batch, method.loss(batch, embedder, step)
+
+
+@pytest.mark.parametrize("topology", ["multi", "nested", "chained"])
+@pytest.mark.parametrize("name", DISTILLATIONS)
+def test_the_loss_equals_the_equations(name, topology):
+    method, embedder, batch, loss = run(distillation=name, topology=topology, gamma=3.0, temperature=0.7)
+    features = batch.inputs.detach()
+    spaces = [embedder.heads["embedding"](features), *method.branches(features)]
+    objective = oodml.make_loss("multisimilarity")
+    base, *auxiliary = [objective(space, batch.labels) for space in spaces]
+    similar = [relations(space) for space in spaces]
+    pairs = distilled_pairs(topology, 2)
+    kd = sum(by_hand(name, similar[i], similar[j], 0.7) for i, j in pairs) / len(pairs)
+    kd += by_hand(name, similar[0], relations(features), 0.7)
+    expected = (base + sum(auxiliary) / 2) / 2 + 3.0 * kd
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-4)
+
+
+def test_features_are_distilled_only_once_they_are_worth_it():
+    early, late = (run(step=step, feature_start=50)[3].item() for step in (49, 50))
+    assert late > early
+    assert run(step=49, feature_start=50, feature_distill=False)[3].item() == pytest.approx(early)
+
+
+@pytest.mark.parametrize("detach", [True, False])
+def test_detach_really_blocks_the_gradient_into_the_branches(detach):
+    quiet, _, _, silent_loss = run(gamma=0.0, detach=detach)
+    loud, _, _, loud_loss = run(gamma=50.0, detach=detach)
+    silent_loss.backward()
+    loud_loss.backward()
+    same = torch.allclose(quiet.branches.first.weight.grad, loud.branches.first.weight.grad, rtol=1e-4, atol=1e-7)
+    assert same == detach
+
+
+@pytest.mark.parametrize(("widths", "layers"), [((8, 8, 8), 3), ((8, 12, 6), 2), ((9,), 2), ((5, 7), 1)])
+def test_branches_in_one_pass_equal_a_loop_over_separate_mlps(widths, layers):
+    torch.manual_seed(0)
+    branches = Branches(FEATURES, widths, layers).double()
+    features = torch.randn(BATCH, FEATURES, dtype=torch.float64, requires_grad=True)
+    outputs = branches(features)
+    weights = [torch.randn_like(x) for x in outputs]
+    sum((x * w).sum() for x, w in zip(outputs, weights, strict=True)).backward()
+    fast = features.grad.clone()
+
+    features.grad = None
+    starts = [0, *torch.tensor(widths).cumsum(0).tolist()]
+    for k, width in enumerate(widths):
+        mlp = nn.Linear(FEATURES, width).double()
+        mlp.weight.data = branches.first.weight.data[starts[k] : starts[k + 1]]
+        mlp.bias.data = branches.first.bias.data[starts[k] : starts[k + 1]]
+        slow = mlp(features)
+        for layer in branches.further:
+            slow = layer[k](slow.relu())
+        torch.testing.assert_close(slow, outputs[k])
+        (slow * weights[k]).sum().backward(retain_graph=True)
+    torch.testing.assert_close(features.grad, fast)
+
+
+def test_max_pooling_reaches_the_branches_but_not_the_embedding():
+    method, embedder, batch, loss = run(variant="msdfa", targets=None)
+    assert embedder.needs_max
+    assert embedder.specs["embedding"].pooling == "avg"
+    assert method.branches.widths == [512, 1024, 1536, 2048]
+    loss.backward()
+    assert batch.inputs.grad[:, FEATURES:].abs().sum() > 0
+
+
+def test_concurrent_trains_the_features_through_the_wide_spaces_only():
+    method, embedder, batch, _ = run()
+    concurrent, same_embedder, same_batch, loss = run(setup="concurrent")
+    loss.backward()
+    with_base = same_batch.inputs.grad.clone()
+    auxiliary = [
+        f(x, batch.labels) for f, x in zip(method.target_objectives, method.branches(batch.inputs), strict=True)
+    ]
+    (torch.stack(auxiliary).mean() / 2).backward()
+    torch.testing.assert_close(with_base, batch.inputs.grad)
+    assert same_embedder.heads["embedding"].weight.grad.abs().sum() > 0
+
+
+def test_joint_is_the_losses_without_distillation():
+    assert run(setup="joint")[3].item() == pytest.approx(run(gamma=0.0)[3].item())
+
+
+def test_papers_defaults_depend_on_the_data_set_and_the_size():
+    assert run(dataset="sop")[0].gamma == 5
+    assert run(dataset="cub200")[0].gamma == 50
+    assert run(targets=None, embedding_dim=512)[0].branches.widths == [1024, 1536, 2048]
+    assert run()[0].feature_start == 10  # a tenth of a run of 100 steps
+
+
+@pytest.mark.parametrize("nested_lr", ["own", "base"])
+def test_nested_losses_keep_their_own_learning_rates(nested_lr):
+    method = run(base="margin", nested_lr=nested_lr)[0]
+    rates = sorted({group["lr"] for group in method.param_groups(1e-5)})
+    assert rates == ([1e-5, 5e-4] if nested_lr == "own" else [1e-5])
+    ids = [id(p) for group in method.param_groups(1e-5) for p in group["params"]]
+    assert len(ids) == len(set(ids)) == len(list(method.parameters()))
+
+
+def test_every_head_has_its_own_copy_of_the_loss():
+    method = run(base="margin")[0]
+    betas = {id(p) for loss in (method.objective, *method.target_objectives) for p in loss.parameters()}
+    assert len(betas) == 3
+
+
+@pytest.mark.parametrize("base", [*oodml.list_losses(), {"name": "rho", "base": "margin"}])
+def test_it_works_with_every_loss(base):
+    if base == "crossbatch":
+        base = {"name": "crossbatch", "base": "contrastive"}
+    loss = run(base=base)[3]
+    assert torch.isfinite(loss)
+    loss.backward()
+
+
+def test_the_kept_weights_hold_no_auxiliary_tensor():
+    _, embedder, _, _ = run(variant="msdfa")
+    assert {key for key in embedder.test_weights(backbone=True) if key != "feature_scale"} == {
+        "heads.embedding.weight",
+        "heads.embedding.bias",
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"variant": "msdfaa"}, "Did you mean 'msdfa'"),
+        ({"distillation": "kl"}, "r-kl"),
+        ({"topology": "nest"}, "nested"),
+        ({"targets": [16] * 17}, "1 to 16"),
+        ({"layers": 7}, "0 to 4"),
+        ({"gamma": -1.0}, "gamma >= 0"),
+        ({"base": "no-such-loss"}, "Unknown loss"),
+        ({"tempratur": 1.0}, "Did you mean 'temperature'"),
+    ],
+)
+def test_bad_options_are_found_at_once(options, message):
+    with pytest.raises(oodml.OodmlError, match=message):
+        oodml.make_method("s2sd", **options)
+
+
+def test_no_wider_target_is_refused_before_any_data_is_read():
+    with pytest.raises(oodml.OodmlError, match="give targets="):
+        oodml.make_method("s2sd").check(2048, "all")
