@@ -16,11 +16,11 @@ def feature_rows(features: Any, name: str = "features", at_least: int = 1) -> np
     rows = np.asarray(features)
     if rows.ndim != 2 or not np.issubdtype(rows.dtype, np.number) or np.iscomplexobj(rows):
         raise OodmlError(
-            f"{name} must be a table of numbers, one row an image (shape (N, D)); got shape {rows.shape} of {rows.dtype}."
+            f"{name} must be numbers, one row an image: shape (N, D); got shape {rows.shape} of {rows.dtype}."
         )
     if len(rows) < at_least or rows.shape[1] == 0:
         raise OodmlError(
-            f"{name} needs at least {at_least} rows and one column to have a mean and a covariance; got shape {rows.shape}."
+            f"{name} needs at least {at_least} rows and one column to be compared as a set; got shape {rows.shape}."
         )
     if not np.issubdtype(rows.dtype, np.floating):
         rows = rows.astype(np.float64)

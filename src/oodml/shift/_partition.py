@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
 from oodml.shift._classes import ClassFeatures
-from oodml.shift.frechet import Gaussian, frechet
+from oodml.shift._threads import one_thread_if
+from oodml.shift.frechet import SVD_LIMIT, Gaussian, frechet, triangle
 
 Rows = Callable[[np.ndarray], np.ndarray]  # class numbers -> their rows
 
@@ -27,15 +29,21 @@ class Partition:
         if mode == "class-means":
             self.weights = np.ones(len(means))
             # Fewer classes than dimensions: R of Mᵀ = QR holds the same points in their own subspace, same distances.
-            self.centres = means if len(means) >= means.shape[1] else np.linalg.qr(means.T, mode="r").T.copy()
-            rows: Rows = lambda chosen: self.centres[chosen]
+            with one_thread_if(len(means) <= SVD_LIMIT):
+                self.centres = means if len(means) >= means.shape[1] else triangle(means.T).T.copy()
+            rows: Rows = self.centres.__getitem__
         else:
             self.weights = self.sizes.astype(np.float64)
             self.centres = means
-            rows = lambda chosen: classes.rows(chosen) - middle
+            rows = partial(_shifted_rows, classes, middle)
         counts = np.rint(self.weights).astype(np.int64)
         self._train = _Side(rows, counts, self.centres.shape[1])
         self._test = _Side(rows, counts, self.centres.shape[1])
+
+    @property
+    def narrow(self) -> bool:
+        """Whether all matrices are too small to be worth more than one thread."""
+        return self.centres.shape[1] <= SVD_LIMIT
 
     def mean(self, chosen: np.ndarray) -> np.ndarray:
         """Mean of the side that holds these classes."""
@@ -50,6 +58,10 @@ class Partition:
     def exact(self, train: np.ndarray, test: np.ndarray) -> float:
         """The Fréchet distance between the two sides."""
         return frechet(self._train.gaussian(train), self._test.gaussian(test))
+
+
+def _shifted_rows(classes: ClassFeatures, middle: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    return classes.rows(chosen) - middle
 
 
 class _Side:

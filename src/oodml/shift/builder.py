@@ -13,6 +13,7 @@ from oodml._errors import OodmlError, unknown_name
 from oodml._progress import console
 from oodml.shift._classes import ClassFeatures, group_by_class
 from oodml.shift._partition import Partition
+from oodml.shift._threads import one_thread_if
 from oodml.shift.construction import State, progression
 from oodml.shift.selection import evenly, monotone
 from oodml.shift.split import FID_MODES, Split, Splits, with_validation
@@ -72,17 +73,19 @@ def build_splits(
     train, test = _starting_sides(classes, start, seed)
     taking_part = len(train) + len(test)
     per_step = swaps_per_step or default_swaps(taking_part)
-    steps = progression(
-        Partition(classes, fid_mode),
-        train,
-        test,
-        per_step=per_step,
-        reverse=reverse,
-        removal=removal,
-        keep=keep,
-        patience=patience,
-        report=(lambda state: None) if quiet else _tell,
-    )
+    partition = Partition(classes, fid_mode)
+    with one_thread_if(partition.narrow):
+        steps = progression(
+            partition,
+            train,
+            test,
+            per_step=per_step,
+            reverse=reverse,
+            removal=removal,
+            keep=keep,
+            patience=patience,
+            report=(lambda state: None) if quiet else _tell,
+        )
     candidates = monotone(steps)
     first = next(i for i, state in enumerate(candidates) if state.stage == "start")
     chosen = [candidates[i] for i in evenly([state.fid for state in candidates], n_splits, first)]

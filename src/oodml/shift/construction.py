@@ -59,7 +59,8 @@ def swap(
     sign = -1.0 if reverse else 1.0
     stage = "reverse" if reverse else "swap"
     moved_at = np.full(len(partition.centres), -np.inf)
-    states, state, best, waited = [], start, sign * start.fid, 0
+    states: list[State] = []
+    state, best, waited = start, sign * start.fid, 0
     while waited < patience:
         step = len(states) + 1
         resting = moved_at >= step - rest
@@ -97,9 +98,10 @@ def remove(
 ) -> list[State]:
     """Drop `per_step` classes a side and step, those nearest to the other side's mean, while enough images remain.
 
-    Stops before fewer than `least_images` images, or two classes a side, would be left. Returns the steps after `start`.
+    Stops before fewer than `least_images` images, or two classes a side, would be left. Returns the steps taken.
     """
-    states, state = [], start
+    states: list[State] = []
+    state = start
     while True:
         count = min(per_step, len(state.train) - 2, len(state.test) - 2)
         kept = [

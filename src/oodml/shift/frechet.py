@@ -21,10 +21,11 @@ import numpy as np
 from scipy.linalg import lapack
 
 from oodml.shift._arrays import feature_rows, same_width
+from oodml.shift._threads import one_thread_if
 
 # Up to here singular values are cheap; above, eigenvalues of the squared matrix take a sixth of the time and lose
 # about 1e-8 of the largest singular value, far below the 1e-4 that is promised.
-_SVD_LIMIT = 512
+SVD_LIMIT = 512
 _BLOCK = 8192  # rows converted to float64 at a time
 
 
@@ -45,7 +46,8 @@ def fid(a: Any, b: Any) -> float:
     same_width(a, b)
     if a.shape == b.shape and np.array_equal(a, b):
         return 0.0
-    return frechet(Gaussian.of_rows(a), Gaussian.of_rows(b))
+    with one_thread_if(max(min(a.shape), min(b.shape)) <= SVD_LIMIT):
+        return frechet(Gaussian.of_rows(a), Gaussian.of_rows(b))
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ class Gaussian:
         """Summarise (N, D) rows; `N ≥ 2`."""
         n, dims = rows.shape
         mean = rows.mean(axis=0, dtype=np.float64)
-        if n > max(dims, _SVD_LIMIT) and dims > _SVD_LIMIT:
+        if n > max(dims, SVD_LIMIT) and dims > SVD_LIMIT:
             covariance = np.zeros((dims, dims))
             for start in range(0, n, _BLOCK):
                 centred = rows[start : start + _BLOCK] - mean
@@ -69,7 +71,7 @@ class Gaussian:
             return cls(mean, covariance=covariance / (n - 1))
         factor = (rows - mean) / np.sqrt(n - 1)
         # F = QR: R is a smaller factor of the same covariance, without squaring its condition number.
-        return cls(mean, factor=np.linalg.qr(factor, mode="r") if n > dims else factor)
+        return cls(mean, factor=triangle(factor) if n > dims else factor)
 
     @property
     def trace(self) -> float:
@@ -77,6 +79,11 @@ class Gaussian:
             return float(np.vdot(self.factor, self.factor))
         assert self.covariance is not None
         return float(np.trace(self.covariance))
+
+
+def triangle(matrix: np.ndarray) -> np.ndarray:
+    """R of `matrix` = QR: min(n, D) rows with the inner products of all columns kept, RᵀR = MᵀM."""
+    return np.asarray(np.linalg.qr(matrix, mode="r"))
 
 
 def frechet(a: Gaussian, b: Gaussian) -> float:
@@ -96,7 +103,7 @@ def root_trace(a: Gaussian, b: Gaussian) -> float:
 
 
 def _nuclear_norm(matrix: np.ndarray) -> float:
-    if min(matrix.shape) <= _SVD_LIMIT:
+    if min(matrix.shape) <= SVD_LIMIT:
         return float(np.linalg.svd(matrix, compute_uv=False).sum())
     if matrix.shape[0] > matrix.shape[1]:
         matrix = matrix.T

@@ -136,7 +136,7 @@ class Splits(list[Split]):
 
     def __getitem__(self, key: SupportsIndex | slice) -> Any:
         picked = super().__getitem__(key)
-        return Splits(picked, self.progression) if isinstance(key, slice) else picked
+        return Splits(picked, self.progression) if isinstance(picked, list) else picked
 
 
 def save_splits(path: str | Path, splits: Sequence[Split]) -> None:

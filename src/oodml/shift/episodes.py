@@ -1,0 +1,129 @@
+"""Few-shot episodes: a few labelled images of every test class to adapt to, the rest to be tested on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+from typing import Protocol
+
+import numpy as np
+
+from oodml._errors import OodmlError, unknown_name
+from oodml.shift.split import Episode, Split
+
+
+class LabelledImages(Protocol):
+    """What episodes need to know of a data set."""
+
+    @property
+    def labels(self) -> np.ndarray: ...
+    @property
+    def classes(self) -> Sequence[str]: ...
+    def path(self, i: int) -> str: ...
+
+
+def make_episodes(split: Split, ds: LabelledImages, *, shots: int = 5, episodes: int = 10, seed: int = 0) -> Split:
+    """A copy of `split` that carries `episodes` few-shot episodes.
+
+    Every episode names exactly `shots` support images of each test class, drawn without replacement; its query set is
+    every other image of the test classes. Images are named by their path in the data set, so that the file means
+    the same on another machine. Episodes with other numbers of shots stay. Paper: ooDML, section 4.5.
+    """
+    if shots < 1 or episodes < 1:
+        raise OodmlError(f"shots and episodes must be at least 1, got shots={shots}, episodes={episodes}.")
+    images = images_of_test_classes(split, ds)
+    small = [name for name, names in images.items() if len(names) <= shots]
+    if small:
+        raise OodmlError(
+            f"{shots} shots need at least {shots + 1} images of every test class, one to be asked for; "
+            f"too few in {_counted(small, images)}. Take fewer shots, or leave these classes out of the split."
+        )
+    made: list[Episode] = []
+    for number in range(episodes):
+        rng = np.random.default_rng([seed, shots, number])
+        chosen = {name: rng.permutation(len(names))[:shots] for name, names in images.items()}
+        made.append({name: sorted(images[name][i] for i in picks) for name, picks in chosen.items()})
+    return replace(split, episodes={**split.episodes, shots: made})
+
+
+def episode_indices(split: Split, ds: LabelledImages, shots: int, episode: int) -> tuple[np.ndarray, np.ndarray]:
+    """Positions of the support and of the query images of an episode in the data set, ascending."""
+    if shots not in split.episodes:
+        have = ", ".join(str(s) for s in split.episodes) or "none"
+        raise OodmlError(
+            f"Split {split.name!r} carries no episodes of {shots} shots (it has: {have}). "
+            "Make them with make_episodes, or `oodml splits episodes`."
+        )
+    listed = split.episodes[shots]
+    if not 0 <= episode < len(listed):
+        raise OodmlError(f"Split {split.name!r} has {len(listed)} episodes of {shots} shots; there is no {episode}.")
+    wanted = {name for names in listed[episode].values() for name in names}
+    candidates = np.flatnonzero(np.isin(ds.labels, _class_positions(split, ds)))
+    is_support = np.array([ds.path(int(i)) in wanted for i in candidates], dtype=bool)
+    if is_support.sum() != len(wanted):
+        found = {ds.path(int(i)) for i in candidates[is_support]}
+        lost = sorted(wanted - found)
+        raise OodmlError(
+            f"{len(lost)} support images of split {split.name!r} are not in the data set, for instance {lost[0]!r}. "
+            "Was the split made from another copy of the data?"
+        )
+    return candidates[is_support], candidates[~is_support]
+
+
+def images_of_test_classes(split: Split, ds: LabelledImages) -> dict[str, list[str]]:
+    """Names of the images of every test class, sorted."""
+    labels = np.asarray(ds.labels)
+    return {
+        name: sorted(ds.path(int(i)) for i in np.flatnonzero(labels == position))
+        for name, position in zip(split.test, _class_positions(split, ds), strict=True)
+    }
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A split with the published episodes whose images exist here, and how many names that were."""
+
+    split: Split
+    found: int
+    asked: int
+    complete: int  # episodes taken over: those of which every image was found
+    offered: int
+
+
+def resolve_episodes(split: Split, ds: LabelledImages, published: Mapping[int, Sequence[Episode]]) -> Resolved:
+    """Take over published episodes whose file names exist in this copy of the data.
+
+    A name matches an image of the same class with the same file name, whatever its folder and ending (the copies at
+    hand are often re-encoded). Only episodes that resolve completely are kept: half an episode is another protocol.
+    """
+    here = {
+        name: {PurePosixPath(path).stem: path for path in paths}
+        for name, paths in images_of_test_classes(split, ds).items()
+    }
+    kept: dict[int, list[Episode]] = {}
+    asked = found = 0
+    for shots, listed in published.items():
+        for episode in listed:
+            paths = {c: [here.get(c, {}).get(PurePosixPath(n).stem) for n in names] for c, names in episode.items()}
+            asked += sum(len(names) for names in paths.values())
+            found += sum(path is not None for names in paths.values() for path in names)
+            whole = {c: [path for path in names if path is not None] for c, names in paths.items()}
+            if set(whole) == set(split.test) and all(len(names) == shots for names in whole.values()):
+                kept.setdefault(shots, []).append(whole)
+    complete = sum(len(listed) for listed in kept.values())
+    offered = sum(len(listed) for listed in published.values())
+    return Resolved(replace(split, episodes={**split.episodes, **kept}), found, asked, complete, offered)
+
+
+def _class_positions(split: Split, ds: LabelledImages) -> np.ndarray:
+    position = {name: i for i, name in enumerate(ds.classes)}
+    for name in split.test:
+        if name not in position:
+            raise unknown_name(f"test class of split {split.name!r}:", name, ds.classes)
+    return np.array([position[name] for name in split.test], dtype=np.int64)
+
+
+def _counted(names: Sequence[str], images: Mapping[str, Sequence[str]], shown: int = 5) -> str:
+    more = f" and {len(names) - shown} more" if len(names) > shown else ""
+    return ", ".join(f"{name!r} ({len(images[name])})" for name in names[:shown]) + more
