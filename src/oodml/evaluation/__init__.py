@@ -1,1 +1,9 @@
-"""Under construction."""
+"""Measuring embeddings: neighbours, retrieval, clustering, structure, thresholds. Arrays in, numbers out."""
+
+from __future__ import annotations
+
+from oodml.evaluation.evaluate import evaluate
+from oodml.evaluation.neighbours import Neighbours, find_neighbours
+from oodml.evaluation.scores import Scores
+
+__all__ = ["Neighbours", "Scores", "evaluate", "find_neighbours"]

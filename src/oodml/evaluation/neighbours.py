@@ -1,0 +1,202 @@
+"""The one neighbour engine: exact Euclidean search in blocks, on the CPU or a GPU.
+
+For a query q the gallery is ranked by ‖g‖² − 2⟨q, g⟩, which is the squared distance less ‖q‖²: one matrix product and
+one partial selection for each block of queries, never a matrix of all pairs. Order of the result: by float32
+distance, equal distances by gallery index; the query itself is excluded by its index, so exact copies of it count.
+
+Three things keep the float32 product honest. Copies of a gallery row get one and the same distance whatever the
+rounding inside the product. A common offset of all rows, which would drown the differences, is taken off first.
+Queries whose nearest neighbour is so close that float32 cannot resolve the difference of two large numbers are
+searched again in float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from oodml._errors import OodmlError
+from oodml.evaluation._select import smallest, smallest_stable
+
+# A squared distance below this share of ‖q‖² + ‖g‖² has lost more than three of float32's seven digits.
+_UNRESOLVED = 1e-3
+_ZERO64 = 1e-14  # the same, for float64: below it two float32 rows are equal
+_CPU_BLOCK = 64 * 2**20  # bytes of distances a block: small enough to stay near the caches
+_GPU_BLOCK = 2 * 2**30
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """The result of a search, nearest first; metrics, galleries and re-ranking read it.
+
+    Attributes:
+        indices: (Q, K) int64, rows of the gallery.
+        distances: (Q, K) float32, Euclidean.
+        excludes_self: queries and gallery are the same set, and no query is its own neighbour.
+        exact: every distance was compared; False for an approximate index.
+    """
+
+    indices: Tensor
+    distances: Tensor
+    excludes_self: bool
+    exact: bool = True
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    @property
+    def k(self) -> int:
+        return self.indices.shape[1]
+
+
+class Block(NamedTuple):
+    """Neighbours of the queries start … stop−1."""
+
+    start: int
+    stop: int
+    indices: Tensor
+    distances: Tensor
+
+
+class _Gallery(NamedTuple):
+    rows: Tensor  # (G, d)
+    norms: Tensor  # (G,) squared
+    copies: Tensor  # columns that repeat an earlier row …
+    originals: Tensor  # … and the first row each of them repeats
+
+
+def find_neighbours(
+    queries: Tensor, gallery: Tensor | None = None, k: int = 100, *, memory: int | None = None
+) -> Neighbours:
+    """The k nearest gallery rows of every query (`gallery=None`: of the other queries), exact.
+
+    Args:
+        queries: (Q, d) float tensor; the search runs on its device.
+        gallery: (G, d), or None to search the queries among themselves, each without itself.
+        k: neighbours a query, at most G (or Q − 1).
+        memory: bytes a block of distances may take; None chooses for the device.
+    """
+    parts = list(search_blocks(queries, gallery, k, memory=memory))
+    return Neighbours(
+        torch.cat([p.indices for p in parts]), torch.cat([p.distances for p in parts]), excludes_self=gallery is None
+    )
+
+
+def search_blocks(queries: Tensor, gallery: Tensor | None, k: int, *, memory: int | None = None) -> Iterator[Block]:
+    """Neighbours block by block, in the order of the queries: what `find_neighbours` joins, at block × k memory."""
+    candidates = len(queries) - 1 if gallery is None else len(gallery)
+    if not 1 <= k <= candidates:
+        raise OodmlError(
+            f"k={k} neighbours were asked for, but there are {candidates} candidates: choose 1 ≤ k ≤ that."
+        )
+    with torch.no_grad():
+        q, g = _shift_both(queries.float(), None if gallery is None else gallery.to(queries.device).float())
+        target = _prepare(g)
+        rows = block_rows(len(g), k, q.device, memory)
+        for start in range(0, len(q), rows):
+            yield _search_block(q, target, start, min(start + rows, len(q)), k, exclude_self=gallery is None)
+
+
+def block_rows(candidates: int, k: int, device: torch.device, memory: int | None) -> int:
+    """Queries a block, so that its distances and its selection stay within `memory` bytes."""
+    budget = memory or (_GPU_BLOCK if device.type == "cuda" else _CPU_BLOCK)
+    return max(1, budget // (4 * candidates + 24 * k))
+
+
+def _shift_both(queries: Tensor, gallery: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Take a common offset off both sets, so that ‖g‖² does not dwarf the distances.
+
+    The offset is the mean rounded to a power of two near the spread of the data: sets without a large offset stay as
+    they are, and embeddings of few digits (integers, one-hot codes) stay exact, and with them their ties.
+    """
+    base = queries if gallery is None else gallery
+    mean = base.mean(0, dtype=torch.float64)
+    spread = (base.var(0, correction=0).mean()).sqrt().double().clamp_min(torch.finfo(torch.float32).tiny)
+    step = torch.exp2(spread.log2().floor())
+    offset = ((mean / step).round() * step).float()
+    if not bool(offset.any()):
+        return queries, base
+    shifted = queries - offset
+    return shifted, shifted if gallery is None else gallery - offset
+
+
+def _prepare(rows: Tensor) -> _Gallery:
+    originals = first_copies(rows)
+    copies = (originals != torch.arange(len(rows), device=rows.device)).nonzero().flatten()
+    return _Gallery(rows, rows.square().sum(1), copies, originals[copies])
+
+
+def first_copies(rows: Tensor, chunk: int = 2**16) -> Tensor:
+    """(N,) index of the first row equal to each row, bit for bit (but 0 = −0): found by hashing, then compared."""
+    generator = torch.Generator().manual_seed(0)
+    weights = (torch.randint(2**62, (rows.shape[1],), generator=generator) * 2 + 1).to(rows.device)
+    hashes = torch.cat([((part + 0.0).view(torch.int32) * weights).sum(1) for part in rows.split(chunk)])
+    ordered, order = hashes.sort(stable=True)
+    new = torch.ones_like(order, dtype=torch.bool)
+    new[1:] = ordered[1:] != ordered[:-1]
+    first = order[new.nonzero().flatten()[new.cumsum(0) - 1]]
+    originals = torch.empty_like(order).scatter_(0, order, first)
+    own = torch.arange(len(rows), device=rows.device)
+    claimed = (originals != own).nonzero().flatten()
+    if len(claimed):
+        equal = torch.cat([(rows[part] == rows[originals[part]]).all(1) for part in claimed.split(chunk)])
+        originals[claimed] = torch.where(equal, originals[claimed], claimed)
+    return originals
+
+
+def _search_block(q: Tensor, target: _Gallery, start: int, stop: int, k: int, exclude_self: bool) -> Block:
+    block = q[start:stop]
+    own = torch.arange(start, stop, device=q.device) if exclude_self else None
+    lengths = block.square().sum(1)
+    with full_float32(q.device):
+        work = _relative_distances(block, target, own)
+        found, columns, unsure = smallest(work, k)
+    squared = (found + lengths[:, None]).clamp_min_(0)
+    scale = lengths + target.norms[columns[:, 0]]
+    again = (unsure | (squared[:, 0] < _UNRESOLVED * scale)).nonzero().flatten()
+    if len(again):
+        columns[again], squared[again] = _search_float64(block[again], target, k, None if own is None else own[again])
+    return Block(start, stop, columns, squared.sqrt_())
+
+
+def _relative_distances(block: Tensor, target: _Gallery, own: Tensor | None) -> Tensor:
+    """‖g‖² − 2⟨q, g⟩ for a block of queries, (B, G); infinite for a query itself, equal for copies of a row."""
+    work = torch.addmm(target.norms, block, target.rows.T, alpha=-2)
+    if len(target.copies):
+        work[:, target.copies] = work[:, target.originals]
+    if own is not None:
+        work[torch.arange(len(block), device=block.device), own] = torch.inf
+    return work
+
+
+def _search_float64(block: Tensor, target: _Gallery, k: int, own: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The same search for queries that float32 cannot settle: columns and squared distances, rounded to float32."""
+    rows = target.rows.double()
+    wide = _Gallery(rows, rows.square().sum(1), target.copies, target.originals)
+    lengths = block.double().square().sum(1, keepdim=True)
+    columns, squared = [], []
+    for i in range(0, len(block), step := max(1, len(block) // 4)):
+        part = slice(i, i + step)
+        work = _relative_distances(block[part].double(), wide, None if own is None else own[part]) + lengths[part]
+        work[work < _ZERO64 * (wide.norms + lengths[part])] = 0
+        found, where = smallest_stable(work.float(), k)
+        columns.append(where)
+        squared.append(found)
+    return torch.cat(columns), torch.cat(squared)
+
+
+@contextmanager
+def full_float32(device: torch.device) -> Iterator[None]:
+    """Float32 products in float32: no TF32, no bfloat16, no autocast, whatever the program around has set."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        with torch.autocast(device.type, enabled=False):
+            yield
+    finally:
+        torch.set_float32_matmul_precision(before)
