@@ -1,0 +1,163 @@
+"""How well k-means clusters of the embeddings agree with the classes: NMI, AMI, pair-counting F1, purity.
+
+All four read one sparse table: how many images of class j lie in cluster i, for the pairs (i, j) that occur. With N
+images there are at most N such pairs, so nothing of size K × K is ever built.
+
+Defined answers at the edges: a clustering equal to the classes scores 1 in every measure, also when there is nothing
+to tell apart (one class, or every image its own class); otherwise a measure whose denominator vanishes scores 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from oodml._errors import unknown_name
+from oodml.evaluation.kmeans import kmeans
+
+ITERATIONS = 20  # as in the papers' code
+_CELLS = 1 << 22  # size of one block of the expected mutual information
+
+
+class Contingency(NamedTuple):
+    """Two partitions of N images: overlaps that occur, and the sizes of the parts (all int64, no zeros).
+
+    `overlap[t]` images lie in cluster `cluster[t]` and class `klass[t]`, positions into the two size vectors.
+    """
+
+    overlap: Tensor
+    cluster: Tensor
+    klass: Tensor
+    cluster_sizes: Tensor
+    class_sizes: Tensor
+
+    @property
+    def total(self) -> int:
+        return int(self.class_sizes.sum())
+
+    @property
+    def identical(self) -> bool:
+        """Whether the two partitions are the same up to names: every overlap is a whole cluster and a whole class."""
+        return len(self.overlap) == len(self.cluster_sizes) == len(self.class_sizes)
+
+
+def clustering_scores(embeddings: Tensor, labels: Tensor, metrics: Sequence[str], seed: int = 0) -> dict[str, float]:
+    """The named scores of one k-means clustering with K = number of classes present.
+
+    Args:
+        embeddings: (N, d) float.
+        labels: (N,) int64 class ids, contiguous from 0.
+        metrics: of "nmi", "ami", "f1", "purity".
+    """
+    wanted = {name: CLUSTERING_METRICS.get(name) for name in metrics}
+    for name, score in wanted.items():
+        if score is None:
+            raise unknown_name("clustering metric", name, CLUSTERING_METRICS)
+    if not wanted:
+        return {}
+    clusters = kmeans(embeddings, int(labels.max()) + 1, seed=seed, iterations=ITERATIONS).labels
+    table = contingency(clusters, labels)
+    return {name: score(table) for name, score in wanted.items() if score is not None}
+
+
+def contingency(clusters: Tensor, labels: Tensor) -> Contingency:
+    """The sparse table of two integer labellings of the same images."""
+    _, cluster_ids, cluster_sizes = torch.unique(clusters, return_inverse=True, return_counts=True)
+    _, class_ids, class_sizes = torch.unique(labels, return_inverse=True, return_counts=True)
+    pairs, overlap = torch.unique(cluster_ids * len(class_sizes) + class_ids, return_counts=True)
+    return Contingency(
+        overlap,
+        torch.div(pairs, len(class_sizes), rounding_mode="floor"),
+        pairs % len(class_sizes),
+        cluster_sizes,
+        class_sizes,
+    )
+
+
+def nmi(table: Contingency) -> float:
+    """Normalised mutual information 2·I(clusters; classes) / (H(clusters) + H(classes))."""
+    if table.identical:
+        return 1.0
+    entropies = _entropy(table.cluster_sizes) + _entropy(table.class_sizes)
+    return min(1.0, max(0.0, 2 * _mutual_information(table) / entropies))
+
+
+def ami(table: Contingency) -> float:
+    """Mutual information adjusted for chance (Vinh et al. 2010): (I − E[I]) / (mean entropy − E[I]).
+
+    Unlike NMI it does not rise with the number of clusters; about 0 for a random clustering, may be negative.
+    """
+    if table.identical:
+        return 1.0
+    expected = _expected_mutual_information(table.cluster_sizes, table.class_sizes)
+    ceiling = (_entropy(table.cluster_sizes) + _entropy(table.class_sizes)) / 2
+    gain, room = _mutual_information(table) - expected, ceiling - expected
+    return 0.0 if abs(room) < 1e-12 else gain / room
+
+
+def f1(table: Contingency) -> float:
+    """F1 over pairs of images: together in a cluster (predicted) against together in a class (true)."""
+    if table.identical:
+        return 1.0
+    both, predicted, true = (_pairs(n) for n in (table.overlap, table.cluster_sizes, table.class_sizes))
+    return 2 * both / (predicted + true)
+
+
+def purity(table: Contingency) -> float:
+    """Share of images that belong to the most frequent class of their cluster."""
+    largest = torch.zeros_like(table.cluster_sizes).scatter_reduce(0, table.cluster, table.overlap, "amax")
+    return int(largest.sum()) / table.total
+
+
+CLUSTERING_METRICS: dict[str, Callable[[Contingency], float]] = {"nmi": nmi, "ami": ami, "f1": f1, "purity": purity}
+
+
+def _pairs(sizes: Tensor) -> int:
+    return int((sizes * (sizes - 1) // 2).sum())
+
+
+def _entropy(sizes: Tensor) -> float:
+    share = sizes.double() / sizes.sum()
+    return float(-(share * share.log()).sum())
+
+
+def _mutual_information(table: Contingency) -> float:
+    n = table.overlap.double()
+    expected = table.cluster_sizes[table.cluster].double() * table.class_sizes[table.klass].double() / table.total
+    return float((n / table.total * (n / expected).log()).sum())
+
+
+def _expected_mutual_information(cluster_sizes: Tensor, class_sizes: Tensor) -> float:
+    """E[I] over random partitions with these sizes: Σ_ij Σ_n P(n | a_i, b_j, N) · n/N · log(N n / (a_i b_j)).
+
+    P is hypergeometric. A term depends on the sizes alone, and N images have fewer than √(2N) distinct sizes: the sum
+    runs over distinct pairs of sizes, weighted by how often they occur, instead of K² clusters and classes.
+    """
+    total = int(class_sizes.sum())
+    sizes_a, times_a = torch.unique(cluster_sizes, return_counts=True)
+    sizes_b, times_b = torch.unique(class_sizes, return_counts=True)
+    a = sizes_a.repeat_interleave(len(sizes_b)).double()
+    b = sizes_b.repeat(len(sizes_a)).double()
+    weight = (times_a[:, None] * times_b).flatten().double()
+    low, high = (a + b - total).clamp(min=1), torch.minimum(a, b)
+    by_width = torch.argsort(high - low)  # blocks of equal width waste no padding
+    a, b, weight, low, high = (v[by_width] for v in (a, b, weight, low, high))
+    rows = max(1, _CELLS // int((high - low).max() + 1))
+    blocks = zip(*(v.split(rows) for v in (a, b, weight, low, high)), strict=True)
+    return float(sum(_expected_terms(*block, total) for block in blocks))
+
+
+def _expected_terms(a: Tensor, b: Tensor, weight: Tensor, low: Tensor, high: Tensor, total: int) -> Tensor:
+    width = int((high - low).max()) + 1
+    n = low[:, None] + torch.arange(width, dtype=torch.float64, device=a.device)
+    inside, n = n <= high[:, None], torch.minimum(n, high[:, None])
+    factorial = lambda v: torch.lgamma(v + 1)
+    constant = factorial(a) + factorial(b) + factorial(total - a) + factorial(total - b)
+    constant = constant - torch.lgamma(a.new_tensor(total + 1.0))
+    a, b = a[:, None], b[:, None]
+    parts = factorial(n) + factorial(a - n) + factorial(b - n) + factorial((total - a - b + n).clamp(min=0))
+    information = n / total * (total * n / (a * b)).log()
+    return (weight[:, None] * inside * information * (constant[:, None] - parts).exp()).sum()
