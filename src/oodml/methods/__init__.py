@@ -1,1 +1,61 @@
-"""Under construction."""
+"""Methods: how a batch becomes a loss. They wrap losses, miners and one another; the loop knows none of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from oodml._errors import OodmlError, unknown_name
+from oodml._registry import Registry
+from oodml.losses import list_losses, loss_record
+from oodml.methods._base import Batch, Context, Method
+from oodml.methods._objective import check_objective, make_objective
+
+_REGISTRY = Registry("method", "oodml.methods", "oodml.methods")
+
+register_method = _REGISTRY.register
+list_methods = _REGISTRY.names
+method_records = _REGISTRY.records
+method_record = _REGISTRY.__getitem__
+
+
+def method_spec(spec: str | Mapping[str, Any], **options: Any) -> dict[str, Any]:
+    """The long form of a method: {"name": METHOD, ...options}.
+
+    A loss's name is short for {"name": "plain", "loss": NAME}, a dict named like a loss for the same with options.
+    """
+    if isinstance(spec, Mapping) and not isinstance(spec.get("name"), str):
+        raise OodmlError(f"A method is a name or a dict with 'name' and its options, got {dict(spec)!r}.")
+    given = {"name": spec} if isinstance(spec, str) else dict(spec)
+    given.update(options)
+    name = given["name"]
+    if name in _REGISTRY:
+        return {**given, "name": method_record(name).name}
+    losses = {alias for each in list_losses() for alias in (each, *loss_record(each).aliases)}
+    if name in losses:
+        return {"name": "plain", "loss": name if len(given) == 1 else given}
+    raise unknown_name("method or loss", name, [*list_methods(), *losses])
+
+
+def make_method(spec: str | Mapping[str, Any], **options: Any) -> Method:
+    """Build a method from its name, a loss's name, or a dict, e.g. `make_method("rho", base="triplet")`.
+
+    Options are checked here; losses are built when `setup` is given the number of classes.
+    """
+    long = method_spec(spec, **options)
+    return _REGISTRY.make(long.pop("name"), **long)
+
+
+__all__ = [
+    "Batch",
+    "Context",
+    "Method",
+    "check_objective",
+    "list_methods",
+    "make_method",
+    "make_objective",
+    "method_record",
+    "method_records",
+    "method_spec",
+    "register_method",
+]

@@ -1,0 +1,272 @@
+"""The settings of a run: typed, checked before any data is read, YAML in and out."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from oodml._errors import OodmlError, unknown_name
+from oodml._files import atomic_file
+from oodml._presets import PROTOCOLS, default_values, protocol_forms, protocol_values
+
+if TYPE_CHECKING:
+    from oodml.shift import Split
+
+# Where and how a run happens, not what it computes: no part of its identity.
+NOT_HASHED = ("out", "device", "workers", "quiet", "logger", "checkpoint_every", "log_every", "protocol")
+
+
+class RunConfig(BaseModel):
+    """Everything that decides what a run computes. None means: the value that belongs to backbone, depth and protocol.
+
+    dataset       a name, or {"name": "folder", "root": ...}
+    split         "default", a path to a split file, a Split, or a mapping with train and test class names
+    backbone      "tiny", any timm name, ...; `weights`: a file of trained weights; `pretrained=False`: none
+    method        a method's name, a loss's name, or a dict {"name": "rho", "base": "triplet", ...}
+    train         "all", or "head": frozen backbone, cached features, heads only
+    epochs/steps  the length, one or the other
+    warmup        epochs at the start in which the backbone stands still
+    precision     "fp32", "bf16" (mixed), or "auto": bf16 on a GPU
+    selection     "val": best epoch on held-out train classes; "val-then-full": that epoch, then a run on all of them;
+                  "last"; "test": best test epoch, the papers' habit
+    eval_every    epochs between evaluations (with `steps`: steps; None: ten even points)
+    grad_cache    images a chunk of the backbone pass, for batches beyond memory; the loss stays that of the full batch
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
+
+    dataset: str | dict[str, Any] = "glyphs"
+    split: Any = "default"
+    backbone: str | None = None
+    weights: str | None = None
+    pretrained: bool = True
+    method: str | dict[str, Any] | None = None
+    embedding_dim: int | None = Field(default=None, ge=1)
+    train: Literal["all", "head"] | None = None
+    epochs: int | None = Field(default=None, ge=1)
+    steps: int | None = Field(default=None, ge=1)
+    batch_size: int | None = Field(default=None, ge=2)
+    samples_per_class: int | None = Field(default=None, ge=1)
+    sampler: str | dict[str, Any] | None = None
+    lr: float | None = Field(default=None, gt=0)
+    weight_decay: float | None = Field(default=None, ge=0)
+    schedule: str | dict[str, Any] | None = None
+    warmup: float | None = Field(default=None, ge=0)
+    frozen_bn: bool | None = None
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    compile: bool | None = None
+    views: int | None = Field(default=None, ge=0)
+    crop_scale: tuple[float, float] | None = None
+    transform: Literal["resized-crop", "crop"] | None = None
+    selection: Literal["val", "val-then-full", "last", "test"] | None = None
+    selection_metric: str = "recall@1"
+    eval_every: int | None = Field(default=None, ge=1)
+    metrics: tuple[str, ...] | None = None
+    grad_cache: int | None = Field(default=None, ge=1)
+    seed: int = Field(default=0, ge=0)
+    protocol: str | None = None
+    out: str | None = None
+    device: str = "auto"
+    workers: int | None = Field(default=None, ge=0)
+    logger: str | tuple[str, ...] | None = None
+    log_every: int = Field(default=50, ge=1)
+    checkpoint_every: int | None = Field(default=None, ge=1)
+    quiet: bool = False
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise _explain(error, type(self)) from None
+
+    @field_validator("dataset", mode="after")
+    @classmethod
+    def _known_dataset(cls, value: str | dict[str, Any]) -> str | dict[str, Any]:
+        from oodml.data import list_datasets
+
+        name = value if isinstance(value, str) else value.get("name")
+        if name not in list_datasets():
+            raise unknown_name("data set", name, list_datasets())
+        return value
+
+    @field_validator("split", mode="after")
+    @classmethod
+    def _readable_split(cls, value: Any) -> Any:
+        if value == "default":
+            return value
+        found = as_split(value)
+        return str(value) if isinstance(value, str | Path) else found
+
+    @field_validator("protocol", mode="after")
+    @classmethod
+    def _known_protocol(cls, value: str | None) -> str | None:
+        if value is not None and value not in PROTOCOLS:
+            raise unknown_name("protocol", value, PROTOCOLS)
+        return value
+
+    @model_validator(mode="after")
+    def _consistent(self) -> RunConfig:
+        if self.epochs is not None and self.steps is not None:
+            raise OodmlError("A run's length is given in epochs or in steps, not both.")
+        if self.schedule is not None:
+            check_schedule(self.schedule)
+        values = self._filled()
+        check_batches(values["batch_size"], values["samples_per_class"], values["sampler"])
+        from oodml.methods import make_method
+
+        make_method(values["method"]).check(values["embedding_dim"], values["train"])
+        return self
+
+    @property
+    def dataset_name(self) -> str:
+        return self.dataset if isinstance(self.dataset, str) else self.dataset["name"]
+
+    def _filled(self) -> dict[str, Any]:
+        """Every setting with its value: the user's, else the protocol's, else that of backbone and depth."""
+        chosen = {name: value for name in type(self).model_fields if (value := getattr(self, name)) is not None}
+        protocol = protocol_values(self.protocol, self.dataset_name) if self.protocol else {}
+        if self.steps is not None:
+            protocol.pop("epochs", None)
+        known = {"backbone": "tiny", "train": "all", "method": "margin", **protocol, **chosen}
+        defaults = default_values(known["backbone"], known["train"])
+        if known.keys() & {"epochs", "steps"}:
+            defaults.pop("epochs", None)
+            defaults.pop("steps", None)
+        values = {**dict.fromkeys(type(self).model_fields), **defaults, **known}
+        if self.protocol:
+            values["method"] = protocol_forms(values["method"], self.protocol, self.dataset_name)
+        return values
+
+    def resolved(self) -> RunConfig:
+        """The same run with every default written out, its method in the long form, and no protocol left to apply."""
+        from oodml.methods import method_spec
+
+        values = self._filled()
+        return type(self)(**{**values, "method": method_spec(values["method"]), "protocol": None})
+
+    def hash(self) -> str:
+        """What identifies the run: all settings that change its result, the split by its content."""
+        values = self.resolved().as_dict()
+        values["split"] = split_key(self.split)
+        for name in NOT_HASHED:
+            values.pop(name)
+        return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, as JSON and YAML have it; a Split object as its class names."""
+        values = {name: getattr(self, name) for name in type(self).model_fields}
+        if not isinstance(self.split, str):
+            values["split"] = self.split.to_json()
+        return json.loads(json.dumps(values, default=_plain))
+
+    def save(self, path: str | Path) -> None:
+        with atomic_file(Path(path)) as temporary:
+            temporary.write_text(yaml.safe_dump(self.as_dict(), sort_keys=False, allow_unicode=True), encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | Path, **overrides: Any) -> RunConfig:
+        """Read a YAML file; `overrides` replace its values."""
+        try:
+            values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        except (OSError, yaml.YAMLError) as error:
+            raise OodmlError(f"Could not read the settings {path}: {error}") from error
+        if not isinstance(values, dict):
+            raise OodmlError(f"{path} must hold settings as 'key: value' lines, e.g. 'dataset: glyphs'.")
+        return cls(**{**values, **overrides})
+
+
+def as_split(split: Any) -> Split:
+    """The Split behind a path (`FILE` or `FILE#NAME`), a mapping with train and test class names, or a Split."""
+    from oodml.shift import Split
+
+    if isinstance(split, Split):
+        return split
+    if isinstance(split, Mapping):
+        known = {key: value for key, value in split.items() if key != "format" and value is not None}
+        try:
+            return Split(**known)
+        except TypeError as error:
+            raise OodmlError(
+                f"split: a mapping needs 'train' and 'test', and may have the other keys of a split ({error})."
+            ) from None
+    if isinstance(split, str | Path):
+        return Split.load(split)
+    raise OodmlError(
+        f"split: give 'default', a path to a split file, a mapping or a Split, got {type(split).__name__}."
+    )
+
+
+def split_key(split: Any) -> Any:
+    """What identifies a split: its classes, not the file they stand in."""
+    if split == "default":
+        return split
+    found = as_split(split)
+    sides = {side: sorted(getattr(found, side)) for side in ("train", "val", "test")}
+    return {**sides, "test_dataset": found.test_dataset}
+
+
+def check_batches(batch_size: int, samples_per_class: int, sampler: str | Mapping[str, Any]) -> None:
+    """Raise where class groups cannot fill a batch or processes cannot share it."""
+    import os
+
+    from oodml.data import list_batch_samplers
+
+    name = sampler if isinstance(sampler, str) else sampler.get("name")
+    if name not in list_batch_samplers():
+        raise unknown_name("batch sampler", name, list_batch_samplers())
+    if batch_size % samples_per_class:
+        raise OodmlError(
+            f"batch_size={batch_size} does not hold whole groups of samples_per_class={samples_per_class} images: "
+            f"use {batch_size // samples_per_class * samples_per_class or samples_per_class * 2}."
+        )
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    if batch_size % processes:
+        raise OodmlError(
+            f"{processes} processes cannot share a batch of {batch_size} equally: use a multiple of {processes}."
+        )
+
+
+SCHEDULES = ("constant", "cosine", "step")
+
+
+def check_schedule(spec: str | Mapping[str, Any]) -> dict[str, Any]:
+    """The schedule as a dict, or an error that names the valid forms."""
+    options = {"name": spec} if isinstance(spec, str) else dict(spec)
+    if options.get("name") not in SCHEDULES:
+        raise unknown_name("schedule", options.get("name"), SCHEDULES)
+    extra = options.keys() - ({"name", "epochs", "factor"} if options["name"] == "step" else {"name"})
+    if extra or (options["name"] == "step" and not options.get("epochs")):
+        raise OodmlError(
+            'The schedule "step" needs its epochs, e.g. {"name": "step", "epochs": [40, 60], "factor": 0.3}; '
+            f'"constant" and "cosine" take no options. Got {spec!r}.'
+        )
+    return options
+
+
+def _explain(error: ValidationError, model: type[BaseModel]) -> OodmlError:
+    """Pydantic's report as one sentence a setting, with the nearest valid name for an unknown one."""
+    sentences = []
+    for each in error.errors():
+        cause = each.get("ctx", {}).get("error")
+        place = ".".join(str(part) for part in each["loc"])
+        if isinstance(cause, OodmlError):
+            sentences.append(str(cause))
+        elif each["type"] == "extra_forbidden":
+            sentences.append(str(unknown_name("setting", place, model.model_fields)))
+        else:
+            sentences.append(f"{place}: {each['msg'][0].lower()}{each['msg'][1:]}, got {each['input']!r}.")
+    return OodmlError(" ".join(dict.fromkeys(sentences)))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Path):
+        return str(value)
+    raise OodmlError(
+        f"A setting holds a {type(value).__name__}, which cannot be written to YAML; use names and numbers."
+    )

@@ -1,0 +1,96 @@
+"""What a method is: the way a batch becomes a loss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from oodml._errors import OodmlError
+from oodml.models.embedder import Embedder, Outputs, Pooled
+from oodml.models.heads import Head
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a run knows and a method may need to build its losses."""
+
+    num_classes: int
+    embedding_dim: int  # size at test time
+    feature_dim: int  # size of the pooled features
+    total_steps: int
+    dataset: str = ""
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    generator: torch.Generator | None = None  # on `device`; seeded anew before every batch, so resume is exact
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One batch. With several processes `inputs` is this process's share and the embedder gathers the features,
+    so that losses and miners always see the whole batch, whose labels these are."""
+
+    inputs: Tensor  # images (b / processes, 3, h, w) in [0, 1], or cached pooled features (b / processes, D)
+    labels: Tensor  # (b,) int64, 0 .. num_classes - 1, on the device
+    indices: np.ndarray  # (b,) positions in the training set, on the host
+    turn: int  # 0 .. batches_per_step - 1
+    another_view: Callable[[], Tensor]  # draws a second augmented view of the same images, shaped as `inputs`
+
+
+class Method(nn.Module):
+    """Heads, losses and whatever else turns a batch into a number to minimise.
+
+    Life: `__init__(**options)` checks the options and reads no data; `check` refuses what a run cannot do; `heads`
+    says which heads the embedder needs; `setup` builds losses and other modules once the number of classes is known.
+    A step draws `batches_per_step` batches, and each is one call of `loss`, one backward pass and one update
+    (parameters that took no part have no gradient and stay put); `after_step` then does the method's own
+    bookkeeping: a momentum encoder, a step of one of its `extra_optimisers`.
+
+    State that must survive a resume belongs in parameters and buffers; randomness comes from `Context.generator`.
+    """
+
+    batches_per_step: int = 1
+    needs_images: bool = False  # True: cannot work from cached features
+    context: Context
+
+    def check(self, embedding_dim: int, train: str) -> None:
+        """Raise for a size or a depth of training that the method cannot serve; called before any data is read."""
+        if train == "head" and self.needs_images:
+            raise OodmlError(f"{self.describe()} needs the images themselves, and train='head' has only features.")
+
+    def describe(self) -> str:
+        """How an error message calls the method."""
+        return f"The method {type(self).__name__.lower()!r}"
+
+    def heads(self, feature_dim: int) -> dict[str, Head]:
+        """Named heads of the embedder; those with `test=True` are kept after training."""
+        raise NotImplementedError
+
+    def setup(self, context: Context) -> None:
+        """Build losses and modules; runs on the CPU, with torch's default generator seeded by the run."""
+        self.context = context
+
+    def loss(self, batch: Batch, embedder: Embedder, step: int) -> Tensor:
+        """The number to minimise, a scalar on the device; no host synchronisation."""
+        raise NotImplementedError
+
+    def test_embedding(self, outputs: Outputs) -> Tensor:
+        """The embedding users get, (b, embedding_dim), on the sphere where the method's loss is."""
+        raise NotImplementedError
+
+    def param_groups(self, base_lr: float) -> list[dict[str, Any]]:
+        """The method's own parameters (proxies, boundaries, ...) with their learning rates."""
+        return []
+
+    def extra_optimisers(self) -> list[torch.optim.Optimizer]:
+        """Optimisers that the method steps itself; the run saves and restores them."""
+        return []
+
+    def on_epoch_start(self, epoch: int, embedder: Embedder, features: Callable[[], tuple[Pooled, Tensor]]) -> None:
+        """Called before each epoch; `features()` gives pooled features and labels of the whole training set."""
+
+    def after_step(self, embedder: Embedder, step: int) -> None:
+        """Called after the update(s) of a step."""

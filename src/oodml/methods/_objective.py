@@ -1,0 +1,82 @@
+"""From the spec of an objective (a name or a dict) to a loss module: the one place where methods build their losses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from oodml._errors import OodmlError
+from oodml.losses import Loss, loss_record, make_loss
+from oodml.methods._base import Context
+
+Spec = str | Mapping[str, Any]
+
+# p_switch of the papers (SPEC.md C); margin with beta 1.2 has its own value on CUB.
+P_SWITCH = {
+    "cub200": {"contrastive": 0.4, "margin": 0.4, "triplet": 0.4, "snr": 0.3, "margin:1.2": 0.35},
+    "cars196": dict.fromkeys(("contrastive", "margin", "triplet", "snr"), 0.35),
+    "sop": dict.fromkeys(("contrastive", "margin", "triplet", "snr"), 0.15),
+}
+P_SWITCH_ELSEWHERE = 0.3  # a middle value for sets the papers do not have
+RHO_BASES = ("contrastive", "margin", "snr", "triplet")
+RHO_BETA = 0.6
+
+
+def as_dict(spec: Spec, what: str = "loss") -> dict[str, Any]:
+    """A spec as a dict with `name`."""
+    if isinstance(spec, str):
+        return {"name": spec}
+    if isinstance(spec, Mapping) and isinstance(spec.get("name"), str):
+        return dict(spec)
+    raise OodmlError(f"A {what} is a name or a dict with 'name' and its options, got {spec!r}.")
+
+
+def expand(spec: Spec, dataset: str) -> dict[str, Any]:
+    """The spec as a plain loss with its miner: {"name": "rho", ...} becomes its base with a rho miner."""
+    options = as_dict(spec)
+    if options["name"] != "rho":
+        return options
+    unknown = options.keys() - {"name", "base", "p_switch"}
+    if unknown:
+        raise OodmlError(f"The objective 'rho' takes base and p_switch, not {', '.join(sorted(unknown))}.")
+    base = as_dict(options.get("base", "margin"), "base")
+    if base["name"] not in RHO_BASES:
+        raise OodmlError(
+            f"rho works on losses over mined triplets: {', '.join(RHO_BASES)}; it has no form for {base['name']!r}."
+        )
+    if base["name"] == "margin":
+        base.setdefault("beta", RHO_BETA)
+    inner = base.pop("miner", None) or loss_record(base["name"]).default_miner
+    p_switch = options.get("p_switch")
+    if p_switch is None:
+        p_switch = papers_p_switch(base, dataset)
+    return {**base, "miner": {"name": "rho", "base": inner, "p_switch": p_switch}}
+
+
+def papers_p_switch(base: Mapping[str, Any], dataset: str) -> float:
+    """The papers' probability for a base loss on a data set."""
+    table = P_SWITCH.get(dataset, {})
+    if base["name"] == "margin" and base.get("beta") == 1.2 and "margin:1.2" in table:
+        return table["margin:1.2"]
+    return table.get(base["name"], P_SWITCH_ELSEWHERE)
+
+
+def make_objective(spec: Spec, context: Context, embedding_dim: int | None = None) -> Loss:
+    """A fresh loss for a head of `embedding_dim` (the context's own size unless given)."""
+    return make_loss(
+        **expand(spec, context.dataset),
+        num_classes=context.num_classes,
+        embedding_dim=embedding_dim or context.embedding_dim,
+        generator=context.generator,
+    )
+
+
+def check_objective(spec: Spec) -> Loss:
+    """Raise for an unknown name, an unknown option, a bad value or a miner where none is used; reads no data.
+
+    The small loss it builds for that is returned: its `normalise` tells whether the objective lives on the sphere.
+    """
+    with torch.random.fork_rng(devices=[]):  # building draws initial values; the user's generator must not move
+        return make_objective(spec, Context(num_classes=2, embedding_dim=8, feature_dim=8, total_steps=1))

@@ -1,0 +1,112 @@
+"""The embedder: backbone, pooling and named heads, for images or for cached features alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from oodml._errors import OodmlError
+from oodml.models.backbones import Backbone
+from oodml.models.heads import Head, make_head
+
+
+class Pooled(NamedTuple):
+    """Pooled features (b, D); `max` is None unless a head asks for it."""
+
+    avg: Tensor
+    max: Tensor | None = None
+
+    def of(self, pooling: str) -> Tensor:
+        """The features a head of that pooling reads: the average, or average plus maximum."""
+        if pooling == "avg":
+            return self.avg
+        if self.max is None:
+            raise OodmlError("These features hold no maximum: no head of this embedder asked for 'avg+max' pooling.")
+        return self.avg + self.max
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> Pooled:
+        return Pooled(function(self.avg), None if self.max is None else function(self.max))
+
+
+class Outputs(NamedTuple):
+    """What one pass gives: pooled features and the raw (not normalised) output of every head."""
+
+    features: Pooled
+    heads: dict[str, Tensor]
+
+
+class Embedder(nn.Module):
+    """Images (b, 3, h, w) in [0, 1], or cached pooled features (b, D), to `Outputs`.
+
+    Cached features with the maximum beside the average are (b, 2D). Two hooks keep the methods free of machinery:
+    `gather` turns one process's features into those of the whole batch, and `chunk` bounds memory by computing the
+    backbone `chunk` images at a time and once more in the backward pass (gradient caching: the same loss and
+    gradients as the full batch, the memory of one chunk).
+    """
+
+    feature_scale: Tensor
+
+    def __init__(self, backbone: Backbone, heads: Mapping[str, Head], feature_dim: int) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.feature_dim = feature_dim
+        self.specs = dict(heads)
+        self.heads = nn.ModuleDict({name: make_head(head, feature_dim) for name, head in heads.items()})
+        self.register_buffer("feature_scale", torch.ones(()))  # cached features are divided by their overall spread
+        self.gather: Callable[[Tensor], Tensor] | None = None
+        self.chunk: int | None = None
+        self.autocast: torch.dtype | None = None
+        self.backbone_frozen = False
+
+    @property
+    def needs_max(self) -> bool:
+        return any(head.pooling == "avg+max" for head in self.specs.values())
+
+    def forward(self, inputs: Tensor) -> Outputs:
+        return self.apply_heads(self.pool(inputs))
+
+    def pool(self, inputs: Tensor) -> Pooled:
+        """Pooled features of the whole batch, float32."""
+        flat = self._image_features(inputs) if inputs.ndim == 4 else inputs
+        if self.gather is not None and self.training:
+            flat = self.gather(flat)
+        flat = flat / self.feature_scale
+        if flat.shape[-1] == 2 * self.feature_dim:
+            return Pooled(*flat.split(self.feature_dim, dim=-1))
+        return Pooled(flat)
+
+    def apply_heads(self, pooled: Pooled, names: Iterable[str] | None = None) -> Outputs:
+        """The heads' raw outputs on given features; `names` restricts them."""
+        chosen = self.heads.keys() if names is None else names
+        return Outputs(pooled, {n: self.heads[n](pooled.of(self.specs[n].pooling)) for n in chosen})
+
+    def _image_features(self, images: Tensor) -> Tensor:
+        """Backbone and pooling: (b, D), or (b, 2D) with the maximum behind the average."""
+        with torch.no_grad() if self.backbone_frozen else nullcontext():
+            if self.chunk is None or not torch.is_grad_enabled() or self.backbone_frozen:
+                return self._pool_maps(images)
+            parts = [checkpoint(self._pool_maps, part, use_reentrant=False) for part in images.split(self.chunk)]
+            return torch.cat(parts)
+
+    def _pool_maps(self, images: Tensor) -> Tensor:
+        with torch.autocast(images.device.type, dtype=self.autocast, enabled=self.autocast is not None):
+            maps = self.backbone(images)
+        average = maps.mean((2, 3), dtype=torch.float32)
+        return torch.cat([average, maps.amax((2, 3)).float()], 1) if self.needs_max else average
+
+    def test_weights(self, backbone: bool) -> dict[str, Tensor]:
+        """The tensors a trained embedder keeps: test-time heads only, the backbone on request."""
+        kept = tuple(f"heads.{name}." for name, head in self.specs.items() if head.test)
+        wanted = (*kept, "feature_scale", *(("backbone.",) if backbone else ()))
+        return {key: value for key, value in self.state_dict().items() if key.startswith(wanted)}
+
+    def param_groups(self, lr: float, weight_decay: float, head_lr: float | None = None) -> list[dict[str, Any]]:
+        """Backbone (unless its parameters are frozen) and heads, both with weight decay as the papers have it."""
+        trained = [p for p in self.backbone.parameters() if p.requires_grad]
+        groups = [{"params": trained, "lr": lr}, {"params": list(self.heads.parameters()), "lr": head_lr or lr}]
+        return [{**group, "weight_decay": weight_decay} for group in groups if group["params"]]

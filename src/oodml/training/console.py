@@ -1,0 +1,51 @@
+"""What a person sees of a run: one line with epoch, loss, speed, last scores and the time left."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from rich.progress import Progress as Bar
+from rich.progress import TaskID
+
+from oodml._progress import progress_bar
+from oodml.training.job import Job
+from oodml.training.loggers import Logger, flat
+from oodml.training.progress import Progress
+
+
+class Console:
+    """Shows a run and hands its numbers to the loggers."""
+
+    def __init__(self, loggers: list[Logger], bar: Bar | None = None, task: TaskID | None = None) -> None:
+        self.loggers, self.bar, self.task = loggers, bar, task
+        self._scores = ""
+
+    def steps(self, progress: Progress, epoch: int, loss: float) -> None:
+        rate = progress.rates[-1]
+        for logger in self.loggers:
+            logger.log(progress.step, {"loss": loss, "images_per_second": rate})
+        if self.bar is not None and self.task is not None:
+            text = f"epoch {epoch + 1} · loss {loss:.3f} · {rate:,.0f} img/s{self._scores}"
+            self.bar.update(self.task, completed=progress.step, description=text)
+
+    def evaluation(self, row: dict[str, Any]) -> None:
+        for logger in self.loggers:
+            logger.log(row["step"], flat(row))
+        shown = [f"{side} {100 * row[side]['recall@1']:.1f}" for side in ("val", "test") if side in row]
+        self._scores = " · recall@1 " + ", ".join(shown)
+
+
+@contextlib.contextmanager
+def console(job: Job, loggers: list[Logger], start: int) -> Iterator[Console]:
+    """A live bar in the main process, unless the run is quiet."""
+    try:
+        if job.config.quiet or not job.processes.is_main:
+            yield Console(loggers)
+            return
+        with progress_bar() as bar:
+            yield Console(loggers, bar, bar.add_task("Training", total=job.stop, completed=start))
+    finally:
+        for logger in loggers:
+            logger.close()

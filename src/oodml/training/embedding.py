@@ -1,0 +1,157 @@
+"""A trained embedder, for use after training: images in, embeddings out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image, ImageOps
+from safetensors import safe_open
+from torch import Tensor
+from torch.nn import functional as F
+
+from oodml._errors import OodmlError
+from oodml.config import RunConfig
+from oodml.data import Dataset, load_dataset, load_images
+from oodml.evaluation import evaluate
+from oodml.methods import Context, Method, make_method
+from oodml.models import make_backbone
+from oodml.models.embedder import Embedder
+from oodml.training.distributed import Processes
+from oodml.training.scoring import embed
+from oodml.training.sets import choose_sets, choose_split
+from oodml.training.sources import ImageSource
+
+Picture = Image.Image | np.ndarray | Tensor | str | Path
+
+
+class TrainedEmbedder:
+    """Called with one picture or a list of them: PIL images, paths, arrays (h, w, 3) or tensors (3, h, w).
+
+    Integer arrays hold 0..255, floating ones 0..1; a tensor (n, 3, h, w) is n pictures. Each picture gets the
+    evaluation transform of the data set the run trained on: short side resized, centre cut. Gives (n, d) float32 on
+    the CPU; one picture alone gives (d,).
+    """
+
+    def __init__(self, embedder: Embedder, method: Method, transforms: Mapping[str, int], device: torch.device) -> None:
+        self.embedder, self.method, self.device = embedder.to(device).eval(), method, device
+        self.size, self.short_side, self.input = (transforms[key] for key in ("size", "short_side", "input"))
+
+    @property
+    def dim(self) -> int:
+        return self.method.context.embedding_dim
+
+    def __call__(self, pictures: Picture | Sequence[Picture], batch_size: int = 64) -> Tensor:
+        if isinstance(pictures, Tensor | np.ndarray) and pictures.ndim == 4:
+            pictures = list(pictures)
+        if isinstance(pictures, Image.Image | np.ndarray | Tensor | str | Path):
+            return self.embed(self.prepare(pictures)[None])[0]
+        if not pictures:
+            return torch.empty(0, self.dim)
+        parts = [pictures[i : i + batch_size] for i in range(0, len(pictures), batch_size)]
+        return torch.cat([self.embed(torch.stack([self.prepare(p) for p in part])) for part in parts])
+
+    @torch.no_grad()
+    def embed(self, images: Tensor) -> Tensor:
+        """Prepared images (n, 3, size, size) in [0, 1] to embeddings (n, d)."""
+        images = images.to(self.device)
+        if self.input != self.size:  # small pictures were enlarged for the backbone when its features were cached
+            images = F.interpolate(images, (self.input, self.input), mode="bilinear", antialias=True)
+        return self.method.test_embedding(self.embedder(images)).float().cpu()
+
+    def prepare(self, picture: Picture) -> Tensor:
+        """Any picture as (3, size, size) float32 in [0, 1]."""
+        tensor = _as_tensor(picture)
+        height, width = tensor.shape[1:]
+        scale = self.short_side / min(height, width)
+        if scale != 1:
+            shape = [max(self.size, round(side * scale)) for side in (height, width)]
+            tensor = F.interpolate(tensor[None], shape, mode="bilinear", antialias=True, align_corners=False)[0]
+        top, left = (tensor.shape[1] - self.size) // 2, (tensor.shape[2] - self.size) // 2
+        return tensor[:, top : top + self.size, left : left + self.size].clamp(0, 1)
+
+
+def load_embedder(run: str | Path, device: str = "cpu") -> TrainedEmbedder:
+    """The embedder of a finished run: the selected epoch, test-time heads only."""
+    folder = Path(run)
+    file = folder / "embedder.safetensors"
+    if not file.exists():
+        raise OodmlError(f"{folder} holds no trained embedder (no {file.name}): train it to the end first.")
+    config = RunConfig.load(folder / "config.yaml")
+    with safe_open(file, framework="pt") as saved:
+        about = {key: json.loads(value) for key, value in saved.metadata().items()}
+        weights = {key: saved.get_tensor(key) for key in saved.keys()}  # noqa: SIM118 - safetensors is no dict
+    method = make_method(config.method or "margin")
+    with torch.random.fork_rng(devices=[]):
+        method.setup(Context(**about["context"]))
+        embedder = _rebuild(config, method, weights)
+    return TrainedEmbedder(embedder, method, about["transforms"], torch.device(device))
+
+
+def _rebuild(config: RunConfig, method: Method, weights: dict[str, Tensor]) -> Embedder:
+    """The embedder with its test-time heads; a backbone that did not train comes from where the run had it."""
+    whole = any(key.startswith("backbone.") for key in weights)
+    backbone = make_backbone(
+        config.backbone or "tiny", config.pretrained and not whole, None if whole else config.weights
+    )
+    heads = {name: head for name, head in method.heads(backbone.feature_dim).items() if head.test}
+    embedder = Embedder(backbone, heads, backbone.feature_dim)
+    missing, unexpected = embedder.load_state_dict(weights, strict=False)
+    if unexpected or any(whole or not key.startswith("backbone.") for key in missing):
+        raise OodmlError(
+            f"The saved embedder does not fit its settings: {len(missing)} tensors are missing and {len(unexpected)} "
+            "are not known. It may come from another version of oodml."
+        )
+    return embedder
+
+
+def evaluate_run(
+    run: str | Path,
+    dataset: str | Mapping[str, Any] | Dataset | None = None,
+    split: Any = None,
+    metrics: Sequence[str] | None = None,
+    device: str = "cpu",
+) -> dict[str, float]:
+    """Scores of a finished run on the test classes of a data set and split; both default to the run's own.
+
+    Another data set without a split is evaluated whole: none of its classes were trained on.
+    """
+    config = RunConfig.load(Path(run) / "config.yaml")
+    trained = load_embedder(run, device)
+    chosen = load_dataset(config.dataset if dataset is None else dataset)
+    if split is None and dataset is not None and chosen.name != config.dataset_name:
+        indices = np.arange(len(chosen))
+    else:
+        found = choose_split(chosen, config.split if split is None else split)
+        indices = choose_sets(chosen, found, hold_out=False).test
+    source = ImageSource(load_images(chosen, trained.device), None, channels_last=False)
+    processes = Processes(device=trained.device)
+    rows = embed(trained.embedder, trained.method.test_embedding, source, indices, processes, 128)
+    return evaluate(rows, chosen.labels[indices], metrics)
+
+
+def _as_tensor(picture: Picture) -> Tensor:
+    """(3, h, w) float32 in [0, 1], upright and RGB."""
+    if isinstance(picture, str | Path):
+        try:
+            picture = Image.open(picture)
+            picture.load()
+        except OSError as error:
+            raise OodmlError(f"{picture} cannot be read as an image ({error}).") from error
+    if isinstance(picture, Image.Image):
+        picture = np.asarray(ImageOps.exif_transpose(picture).convert("RGB"))
+    if isinstance(picture, np.ndarray):
+        if picture.ndim != 3 or picture.shape[2] != 3:
+            raise OodmlError(f"An array must be (height, width, 3), got {picture.shape}; a tensor (3, height, width).")
+        picture = torch.from_numpy(np.ascontiguousarray(picture)).permute(2, 0, 1)
+    if not isinstance(picture, Tensor) or picture.ndim != 3 or picture.shape[0] != 3:
+        told = tuple(picture.shape) if isinstance(picture, Tensor) else type(picture).__name__
+        raise OodmlError(f"A picture is a path, a PIL image, an array (h, w, 3) or a tensor (3, h, w), got {told}.")
+    return picture.float() if picture.is_floating_point() else picture.float() / 255
+
+
+__all__ = ["TrainedEmbedder", "evaluate_run", "load_embedder"]

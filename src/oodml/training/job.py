@@ -1,0 +1,228 @@
+"""A run laid out: everything the loop needs, built from the settings in the order in which things can go wrong."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from oodml._errors import OodmlError
+from oodml.config import RunConfig
+from oodml.data import BatchSampler, Dataset, load_images, make_batch_sampler
+from oodml.methods import Batch, Context, Method, make_method
+from oodml.models import extract_features, freeze_batchnorm, make_backbone
+from oodml.models._init_rng import own_seed
+from oodml.models.embedder import Embedder
+from oodml.shift import Split
+from oodml.training import distributed
+from oodml.training.distributed import Processes
+from oodml.training.schedule import make_schedule
+from oodml.training.seeds import child_seed, reseed
+from oodml.training.sets import Sets, choose_sets, choose_split
+from oodml.training.sources import FeatureSource, ImageSource, Source
+
+EVALUATIONS = 10  # of a run given in steps
+
+
+@dataclass
+class Job:
+    """The parts of a run. `total_steps` is its full length, `stop` where this one ends (the same unless it repeats
+    a run up to an epoch that was chosen before)."""
+
+    config: RunConfig
+    out: Path
+    processes: Processes
+    dataset: Dataset
+    split: Split
+    sets: Sets
+    source: Source
+    embedder: Embedder
+    method: Method
+    optimiser: torch.optim.Optimizer
+    schedule: Callable[[int], float]
+    sampler: BatchSampler
+    labels: Tensor
+    generator: torch.Generator
+    augmentation: torch.Generator
+    steps_per_epoch: int
+    total_steps: int
+    stop: int
+
+    @property
+    def eval_batch(self) -> int:
+        return 512 if self.processes.device.type == "cuda" else 128
+
+    @property
+    def images_per_step(self) -> int:
+        return int(self.config.batch_size or 0) * self.method.batches_per_step
+
+    def evaluates_after(self, step: int) -> bool:
+        """Whether the model is evaluated once `step` steps are done: at even points, and always at the end."""
+        every = self.config.eval_every
+        if self.config.steps is None:
+            return step == self.stop or step % ((every or 1) * self.steps_per_epoch) == 0
+        if every is not None:
+            return step == self.stop or step % every == 0
+        points = {round(self.total_steps * (i + 1) / EVALUATIONS) for i in range(EVALUATIONS)}
+        return step == self.stop or step in points
+
+    def saves_after(self, step: int) -> bool:
+        every = self.config.checkpoint_every
+        return step % self.steps_per_epoch == 0 or (every is not None and step % every == 0)
+
+    def steps(self, start: int) -> Iterator[tuple[int, int, list[np.ndarray]]]:
+        """(step, epoch, its batches of positions in the fit set) from `start` on, one epoch after the other."""
+        batches: Iterator[np.ndarray] | None = None
+        for step in range(start, self.stop):
+            epoch, within = divmod(step, self.steps_per_epoch)
+            if within == 0 or batches is None:
+                self.sampler.set_epoch(epoch)  # a sampler resumed inside this epoch stays where it is
+                batches = iter(self.sampler)
+            yield step, epoch, [next(batches) for _ in range(self.method.batches_per_step)]
+
+    def batch(self, positions: np.ndarray, step: int, turn: int) -> Batch:
+        """Inputs of this process's share, labels of the whole batch, and generators set for this very batch."""
+        seed, device = self.config.seed, self.processes.device
+        reseed(self.generator, seed, "mining", step, turn)
+        reseed(self.augmentation, seed, "augmentation", step, turn, self.processes.rank)
+        everyone = _to_device(positions, device)
+        mine = _to_device(self.sets.fit[self.processes.share(positions)], device)
+
+        def view() -> Tensor:
+            return self.source.train(mine, self.augmentation)
+
+        return Batch(view(), self.labels[everyone], positions, turn, view)
+
+
+def build_job(config: RunConfig, out: Path, dataset: Dataset, processes: Processes, stop_at: float | None) -> Job:
+    """Lay out a run on a loaded data set. `stop_at` (in epochs, or in steps where the run's length is given so) ends it
+    early, on the schedule of its full length."""
+    split = choose_split(dataset, config.split)
+    sets = choose_sets(dataset, split, hold_out=config.selection == "val")
+    sampler = _make_sampler(config, sets)
+    method = make_method(config.method or "margin")
+    steps_per_epoch = len(sampler) // method.batches_per_step
+    if steps_per_epoch == 0:
+        raise OodmlError(
+            f"{len(sets.fit)} images make {len(sampler)} batches of {config.batch_size} an epoch, and a step of this "
+            f"method needs {method.batches_per_step}. Use a smaller batch_size."
+        )
+    total_steps = config.steps or int(config.epochs or 0) * steps_per_epoch
+    device = processes.device
+    generator = reseed(torch.Generator(device=device), config.seed, "init")
+    backbone = make_backbone(
+        config.backbone or "tiny", config.pretrained, config.weights, seed=child_seed(config.seed, "backbone")
+    )
+    context = Context(
+        num_classes=sets.num_classes,
+        embedding_dim=int(config.embedding_dim or 0),
+        feature_dim=backbone.feature_dim,
+        total_steps=total_steps,
+        dataset=dataset.name,
+        device=device,
+        generator=generator,
+    )
+    with own_seed(child_seed(config.seed, "init")):
+        method.setup(context)
+        embedder = Embedder(backbone, method.heads(backbone.feature_dim), backbone.feature_dim)
+    source = _make_source(config, dataset, embedder, sets, processes)
+    _place(embedder, method, config, processes)
+    groups = embedder.param_groups(float(config.lr or 0), float(config.weight_decay or 0))
+    optimiser = torch.optim.Adam([*groups, *method.param_groups(float(config.lr or 0))], fused=True)
+    for group in optimiser.param_groups:
+        group["initial_lr"] = group["lr"]
+    return Job(
+        config=config,
+        out=out,
+        processes=processes,
+        dataset=dataset,
+        split=split,
+        sets=sets,
+        source=source,
+        embedder=embedder,
+        method=method,
+        optimiser=optimiser,
+        schedule=make_schedule(config.schedule or "constant", total_steps, steps_per_epoch),
+        sampler=sampler,
+        labels=torch.from_numpy(sets.fit_labels).to(device),
+        generator=generator,
+        augmentation=torch.Generator(device=device),
+        steps_per_epoch=steps_per_epoch,
+        total_steps=total_steps,
+        stop=total_steps if stop_at is None else round(stop_at * (1 if config.steps else steps_per_epoch)),
+    )
+
+
+def _make_sampler(config: RunConfig, sets: Sets) -> BatchSampler:
+    """Every process draws the whole batch and takes its share of it, so a run does not depend on their number."""
+    spec = {"name": config.sampler} if isinstance(config.sampler, str) else dict(config.sampler or {"name": "spc"})
+    return make_batch_sampler(
+        spec.pop("name"),
+        sets.fit_labels,
+        batch_size=int(config.batch_size or 0),
+        samples_per_class=int(config.samples_per_class or 0),
+        seed=child_seed(config.seed, "data order"),
+        **spec,
+    )
+
+
+def _make_source(config: RunConfig, dataset: Dataset, embedder: Embedder, sets: Sets, processes: Processes) -> Source:
+    device = processes.device
+    if config.train == "all":
+        if config.transform is not None:
+            dataset = dataclasses.replace(
+                dataset, transforms=dataclasses.replace(dataset.transforms, train=config.transform)
+            )
+        return ImageSource(load_images(dataset, device), config.crop_scale, channels_last=device.type == "cuda")
+    for parameter in embedder.backbone.parameters():
+        parameter.requires_grad_(False)
+    features = extract_features(
+        dataset,
+        embedder.backbone,
+        views=config.views or 0,
+        crop_scale=config.crop_scale,
+        pooling="avg+max" if embedder.needs_max else "avg",
+        device=device,
+        quiet=config.quiet,
+    )
+    source = FeatureSource(features if features.ndim == 3 else features[None], device)
+    embedder.feature_scale.copy_(source.spread(torch.from_numpy(sets.fit).to(device)))
+    return source
+
+
+def _place(embedder: Embedder, method: Method, config: RunConfig, processes: Processes) -> None:
+    """Move to the device, freeze batch-norm, choose precision, compile, and connect the processes."""
+    device, on_gpu = processes.device, processes.device.type == "cuda"
+    backbone = embedder.backbone
+    frozen = backbone.pretrained if config.frozen_bn is None else config.frozen_bn
+    if frozen:
+        freeze_batchnorm(backbone)
+    elif config.grad_cache and any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in backbone.modules()):
+        raise OodmlError(
+            "grad_cache works in chunks, which trained batch-norm would notice: use frozen_bn=True with it."
+        )
+    elif processes.count > 1 and on_gpu:
+        embedder.backbone = nn.SyncBatchNorm.convert_sync_batchnorm(backbone)
+    embedder.to(device)
+    method.to(device)
+    distributed.synchronise(embedder)
+    distributed.synchronise(method)
+    embedder.train()
+    embedder.chunk = config.grad_cache
+    embedder.gather = distributed.gather if processes.count > 1 else None
+    if config.precision == "bf16" or (config.precision == "auto" and on_gpu):
+        embedder.autocast = torch.bfloat16
+    if config.train == "all" and on_gpu:
+        embedder.backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    if config.train == "all" and (on_gpu if config.compile is None else config.compile):
+        embedder.backbone.compile(dynamic=False)
+
+
+def _to_device(positions: np.ndarray, device: torch.device) -> Tensor:
+    tensor = torch.from_numpy(np.ascontiguousarray(positions))
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor

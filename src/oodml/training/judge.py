@@ -1,0 +1,45 @@
+"""Evaluation inside a run: score validation and test classes, keep what is best on each."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from oodml.training import distributed
+from oodml.training.job import Job
+from oodml.training.progress import BEST_ON_TEST, SELECTED, Keeper, Progress
+from oodml.training.scoring import embed, score
+
+TEST_EMBEDDINGS = "test_embeddings"
+LAST = "last"
+
+
+def judge(job: Job, progress: Progress, keeper: Keeper, loss: float) -> None:
+    """One row of the history; the model is kept if the run's way of selection prefers it to what it has."""
+    config, labels = job.config, job.dataset.labels
+    metric = config.selection_metric
+    watched = tuple(dict.fromkeys((metric, "recall@1")))
+    epoch = progress.step / job.steps_per_epoch
+    distributed.average_buffers(job.embedder)
+
+    test = test_embeddings(job)
+    row = {"step": progress.step, "epoch": round(epoch, 4), "loss": loss, "lr": job.optimiser.param_groups[0]["lr"]}
+    row["test"] = score(test, labels[job.sets.test], watched, job.processes)
+    if len(job.sets.val):
+        val = embed(job.embedder, job.method.test_embedding, job.source, job.sets.val, job.processes, job.eval_batch)
+        row["val"] = score(val, labels[job.sets.val], watched, job.processes)
+    row["train_seconds"] = round(progress.train_seconds, 3)
+    progress.history.append(row)
+
+    def with_weights() -> dict[str, Tensor]:
+        return {**job.embedder.test_weights(backbone=config.train == "all"), TEST_EMBEDDINGS: test}
+
+    judged_by = {"val": row.get("val", {}).get(metric), "test": row["test"][metric], "last": float(progress.step)}
+    keeper.offer(SELECTED, judged_by[config.selection or "last"], progress.step, epoch, with_weights)
+    keeper.offer(BEST_ON_TEST, row["test"][metric], progress.step, epoch, lambda: {TEST_EMBEDDINGS: test})
+    if progress.step == job.stop:
+        keeper.offer(LAST, float(progress.step), progress.step, epoch, lambda: {TEST_EMBEDDINGS: test})
+
+
+def test_embeddings(job: Job) -> Tensor:
+    """Embeddings of the test classes, in the order of the test images."""
+    return embed(job.embedder, job.method.test_embedding, job.source, job.sets.test, job.processes, job.eval_batch)

@@ -1,0 +1,88 @@
+"""Where a run's numbers go beside `metrics.jsonl`: TensorBoard, Weights & Biases, MLflow, one small interface."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from oodml._errors import OodmlError, unknown_name
+
+
+class Logger(Protocol):
+    """Anything that takes named numbers at a step."""
+
+    def log(self, step: int, values: Mapping[str, float]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class TensorBoard:
+    def __init__(self, out: Path, config: Mapping[str, Any]) -> None:
+        self.writer = _module("torch.utils.tensorboard", "tensorboard").SummaryWriter(str(out / "tensorboard"))
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        for name, value in values.items():
+            self.writer.add_scalar(name, value, step)
+
+    def close(self) -> None:
+        self.writer.close()
+
+
+class WeightsAndBiases:
+    def __init__(self, out: Path, config: Mapping[str, Any]) -> None:
+        self.run = _module("wandb", "wandb").init(dir=str(out), name=out.name, config=dict(config), resume="allow")
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        self.run.log(dict(values), step=step)
+
+    def close(self) -> None:
+        self.run.finish()
+
+
+class MLflow:
+    def __init__(self, out: Path, config: Mapping[str, Any]) -> None:
+        self.mlflow = _module("mlflow", "mlflow")
+        self.mlflow.start_run(run_name=out.name)
+        self.mlflow.log_params({key: str(value)[:500] for key, value in config.items()})
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        self.mlflow.log_metrics({name.replace("@", "_at_").replace(":", "_"): v for name, v in values.items()}, step)
+
+    def close(self) -> None:
+        self.mlflow.end_run()
+
+
+LOGGERS: dict[str, Callable[[Path, Mapping[str, Any]], Logger]] = {
+    "tensorboard": TensorBoard,
+    "wandb": WeightsAndBiases,
+    "mlflow": MLflow,
+}
+
+
+def make_loggers(names: str | Iterable[str] | None, out: Path, config: Mapping[str, Any]) -> list[Logger]:
+    """The loggers by name; a package that is not installed is an error that says what to install."""
+    wanted = [names] if isinstance(names, str) else list(names or ())
+    for name in wanted:
+        if name not in LOGGERS:
+            raise unknown_name("logger", name, LOGGERS)
+    return [LOGGERS[name](out, config) for name in wanted]
+
+
+def flat(row: Mapping[str, Any]) -> dict[str, float]:
+    """Nested numbers with their path as the name: {"val": {"recall@1": x}} -> {"val/recall@1": x}."""
+    found: dict[str, float] = {}
+    for key, value in row.items():
+        if isinstance(value, Mapping):
+            found.update({f"{key}/{inner}": number for inner, number in flat(value).items()})
+        elif isinstance(value, int | float) and key != "step":
+            found[key] = float(value)
+    return found
+
+
+def _module(name: str, package: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise OodmlError(f"logger={package!r} needs the package {package}: pip install {package}.") from error

@@ -1,0 +1,191 @@
+"""`oodml.train`: from settings to a finished run directory."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+
+from oodml._errors import OodmlError
+from oodml._files import atomic_file, write_json
+from oodml.config import RunConfig
+from oodml.data import Dataset, load_dataset
+from oodml.models.features import SMALLEST_INPUT
+from oodml.training import distributed
+from oodml.training.console import console
+from oodml.training.distributed import Processes
+from oodml.training.job import Job, build_job
+from oodml.training.judge import LAST, TEST_EMBEDDINGS
+from oodml.training.loggers import make_loggers
+from oodml.training.loop import fit
+from oodml.training.progress import BEST_ON_TEST, SELECTED, Keeper, Progress
+from oodml.training.result import FORMAT, Result, git_commit, load_result, versions
+from oodml.training.saving import Saver, resume
+from oodml.training.scoring import embed, score, shape, untrained_reader
+from oodml.training.signals import stop_requests
+
+
+def train(config: RunConfig | Mapping[str, Any], dataset: Dataset | None = None) -> Result:
+    """Train an embedder and measure it on classes it has not seen.
+
+    Started again with the same settings and `out`, an unfinished run goes on and a finished one is read. `dataset`
+    spares loading again a data set that the caller has at hand.
+    """
+    config = config if isinstance(config, RunConfig) else RunConfig(**config)
+    settings = config.resolved()
+    run_hash = config.hash()
+    out = Path(settings.out or f"runs/{settings.dataset_name}-{settings.method['name']}-{run_hash[:8]}")  # type: ignore[index]
+    _check_folder(out, run_hash)
+    if (out / "result.json").exists():
+        return load_result(out)
+    processes = distributed.join(settings.device)
+    dataset = dataset if dataset is not None else load_dataset(settings.dataset)
+    if settings.selection != "val-then-full":
+        _run(settings, run_hash, out, dataset, processes, {}, stop_at=None)
+        return load_result(out)
+    search = settings.model_copy(update={"selection": "val", "out": str(out / "search")})
+    found = train(search, dataset)
+    chosen = found.data["selected"]
+    full = settings.model_copy(update={"selection": "last"})
+    facts = {"selection": "val-then-full", "search": {key: chosen[key] for key in ("step", "epoch", "val")}}
+    _run(full, run_hash, out, dataset, processes, facts, stop_at=chosen["step"] if settings.steps else chosen["epoch"])
+    return load_result(out)
+
+
+def _run(
+    config: RunConfig,
+    run_hash: str,
+    out: Path,
+    dataset: Dataset,
+    processes: Processes,
+    facts: dict[str, Any],
+    stop_at: float | None,
+) -> None:
+    """One pass of the loop, and its result written."""
+    began = time.perf_counter()
+    loggers = make_loggers(config.logger, out, config.as_dict()) if processes.is_main else []
+    job = build_job(config, out, dataset, processes, stop_at)
+    if processes.is_main:
+        config.save(out / "config.yaml")
+    progress = resume(job, run_hash)
+    keeper = Keeper(out / "kept", progress)
+    if not progress.untrained:
+        rows = embed(job.embedder, untrained_reader, job.source, job.sets.test, processes, job.eval_batch)
+        progress.untrained = score(rows, dataset.labels[job.sets.test], config.metrics, processes)
+    with stop_requests() as stop, console(job, loggers, progress.step) as shown:
+        fit(job, progress, keeper, Saver(job, run_hash), shown, stop)
+    _finish(job, progress, keeper, run_hash, {**facts, "seconds": round(time.perf_counter() - began, 2)})
+
+
+def _finish(job: Job, progress: Progress, keeper: Keeper, run_hash: str, facts: dict[str, Any]) -> None:
+    """Score what was kept with every metric, and write the embedder, the test embeddings and result.json."""
+    processes, labels, metrics = job.processes, job.dataset.labels, job.config.metrics
+    rows = {row["step"]: row for row in progress.history}
+    report: dict[str, Any] = {}
+    scored: dict[int, dict[str, float]] = {}
+    kept = {name: keeper.tensors(name) if processes.is_main else {} for name in (SELECTED, LAST, BEST_ON_TEST)}
+    for name, tensors in kept.items():
+        best = progress.kept[name]
+        if best.step not in scored:
+            embeddings = tensors.get(TEST_EMBEDDINGS, torch.empty(0)).to(processes.device)
+            scored[best.step] = score(embeddings, labels[job.sets.test], metrics, processes)
+        report[name] = {"step": best.step, "epoch": round(best.epoch, 4), "scores": scored[best.step]}
+        report[name] |= {"val": rows[best.step]["val"]} if "val" in rows[best.step] else {}
+    selected = report[SELECTED]["scores"]
+    weights = {key: value for key, value in kept[SELECTED].items() if key != TEST_EMBEDDINGS}
+    if processes.is_main:
+        job.embedder.load_state_dict(weights, strict=False)
+    distributed.synchronise(job.embedder)
+    shapes = {}
+    for side, indices in {"train": job.sets.fit, "test": job.sets.test}.items():
+        found = embed(job.embedder, job.method.test_embedding, job.source, indices, processes, job.eval_batch)
+        shapes[side] = shape(found, labels[indices], processes)
+    if processes.is_main:
+        _write_tensors(job, kept[SELECTED], weights)
+        data = {
+            "format": FORMAT,
+            "selection": job.config.selection,
+            **report,
+            "untrained": progress.untrained,
+            "gain": {name: selected[name] - progress.untrained[name] for name in selected},
+            "structure": shapes,
+            "train_seconds": round(progress.train_seconds, 3),
+            "images_per_second": round(float(np.median(progress.rates)), 1),
+            **facts,
+            **_facts(job, run_hash),
+        }
+        write_json(job.out / "result.json", data)
+    processes.barrier()
+
+
+def _write_tensors(job: Job, kept: dict[str, torch.Tensor], weights: dict[str, torch.Tensor]) -> None:
+    test = job.sets.test
+    context = job.method.context
+    about = {
+        "num_classes": context.num_classes,
+        "embedding_dim": context.embedding_dim,
+        "feature_dim": context.feature_dim,
+        "total_steps": context.total_steps,
+        "dataset": context.dataset,
+    }
+    seen, cut = job.dataset.transforms, job.dataset.image_size
+    transforms = {"size": cut, "short_side": seen.short_side}
+    transforms["input"] = max(cut, SMALLEST_INPUT) if job.config.train == "head" else cut
+    with atomic_file(job.out / "embedder.safetensors") as temporary:
+        save_file(
+            {name: tensor.contiguous() for name, tensor in weights.items()},
+            temporary,
+            metadata={"context": json.dumps(about), "transforms": json.dumps(transforms)},
+        )
+    with atomic_file(job.out / "embeddings.safetensors") as temporary:
+        tensors = {
+            "embeddings": kept[TEST_EMBEDDINGS].half(),
+            "indices": torch.from_numpy(test),
+            "labels": torch.from_numpy(job.dataset.labels[test]),
+        }
+        save_file(tensors, temporary, metadata={"dataset": job.dataset.name, "fingerprint": job.dataset.fingerprint})
+
+
+def _facts(job: Job, run_hash: str) -> dict[str, Any]:
+    """What a reader needs to know where the numbers come from."""
+    config, sets, labels = job.config, job.sets, job.dataset.labels
+    return {
+        "dataset": {"name": job.dataset.name, "fingerprint": job.dataset.fingerprint},
+        "split": {"name": job.split.name, "fid": job.split.fid},
+        "sets": {name: _count(labels, getattr(sets, name)) for name in ("fit", "val", "test")},
+        "steps": job.stop,
+        "steps_per_epoch": job.steps_per_epoch,
+        "notes": list(getattr(job.sampler, "notes", ())),
+        "seed": config.seed,
+        "config_hash": run_hash,
+        "config": config.as_dict(),
+        "device": str(job.processes.device),
+        "processes": job.processes.count,
+        "threads": torch.get_num_threads(),
+        "versions": versions(),
+        "git_commit": git_commit(),
+    }
+
+
+def _count(labels: np.ndarray, indices: np.ndarray) -> dict[str, int]:
+    return {"classes": len(np.unique(labels[indices])), "images": len(indices)}
+
+
+def _check_folder(out: Path, run_hash: str) -> None:
+    """Refuse a folder that holds another run or something else, before anything is read or written."""
+    result = out / "result.json"
+    if result.exists():
+        found = load_result(out).data["config_hash"]
+        if found != run_hash:
+            raise OodmlError(
+                f"{out} holds a finished run with other settings (their hash is {found}, this one's {run_hash}). "
+                "Choose another `out`, or remove the folder."
+            )
+    elif out.exists() and not out.is_dir():
+        raise OodmlError(f"out={str(out)!r} is a file; a run needs a folder.")

@@ -1,0 +1,72 @@
+"""Which images a run fits, validates and tests on, from a data set, a split and the way of selection."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from oodml._errors import OodmlError
+from oodml.config import as_split
+from oodml.data import Dataset
+from oodml.shift import Split
+
+VALIDATION_SHARE = 0.25
+
+
+@dataclass(frozen=True)
+class Sets:
+    """Positions of images in the data set."""
+
+    fit: np.ndarray  # trained on
+    train: np.ndarray  # all train classes, validation included
+    val: np.ndarray  # empty unless the selection holds classes out
+    test: np.ndarray
+    fit_labels: np.ndarray  # labels of `fit`, 0 .. number of its classes - 1
+
+    @property
+    def num_classes(self) -> int:
+        return int(self.fit_labels.max()) + 1
+
+
+def choose_split(dataset: Dataset, split: object) -> Split:
+    """The split a run uses, checked against the data set."""
+    if split == "default":
+        default = dataset.default_split
+        chosen = Split(train=list(default.train), test=list(default.test), name="default", dataset=dataset.name)
+    else:
+        chosen = as_split(split)
+    if chosen.test_dataset is not None:
+        raise OodmlError(
+            f"The split {chosen.name!r} tests on another data set ({chosen.test_dataset!r}); train runs on one. "
+            "Train with a split of this set, then evaluate the run on the other one."
+        )
+    return chosen
+
+
+def choose_sets(dataset: Dataset, split: Split, hold_out: bool) -> Sets:
+    """Images by role; `hold_out` keeps the split's validation classes (or a quarter of the train classes) apart."""
+    train, test = dataset.indices_of(split.train), dataset.indices_of(split.test)
+    val_classes = (split.val or validation_classes(split.train)) if hold_out else []
+    val = dataset.indices_of(val_classes) if val_classes else np.empty(0, dtype=np.int64)
+    fit = np.setdiff1d(train, val)
+    classes, fit_labels = np.unique(dataset.labels[fit], return_inverse=True)
+    if len(classes) < 2:
+        raise OodmlError(
+            f"Training needs at least two classes; the split {split.name!r} of {dataset.name!r} leaves {len(classes)}. "
+            "Use a split with more train classes, or selection='last', which holds none out."
+        )
+    return Sets(fit, train, val, test, fit_labels.astype(np.int64))
+
+
+def validation_classes(train: Sequence[str], share: float = VALIDATION_SHARE) -> list[str]:
+    """A quarter of the train classes, at least two: the same for every seed, method and order of the names."""
+    count = max(2, round(share * len(train)))
+    if len(train) - count < 2:
+        raise OodmlError(
+            f"{len(train)} train classes are too few to hold some out for validation (two each are needed). "
+            "Use selection='last', or 'test' as the papers do."
+        )
+    return sorted(sorted(train, key=lambda name: hashlib.sha256(name.encode()).digest())[:count])

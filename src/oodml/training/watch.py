@@ -1,0 +1,49 @@
+"""The loss, watched without making the device wait: values stay there until a log line needs them."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from oodml._errors import OodmlError
+
+
+class _Seen(NamedTuple):
+    step: int
+    indices: np.ndarray
+
+
+class LossWatch:
+    """Keeps the losses of the steps since the last reading on the device, and their batches on the host."""
+
+    def __init__(self, capacity: int, device: torch.device) -> None:
+        self.values = torch.zeros(capacity, device=device)
+        self.seen: list[_Seen] = []
+        self.mean = math.nan
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.seen) == len(self.values)
+
+    def record(self, step: int, indices: np.ndarray, loss: Tensor) -> None:
+        self.values[len(self.seen)].copy_(loss.detach())  # device to device: no synchronisation
+        self.seen.append(_Seen(step, indices))
+
+    def read(self, last_checkpoint: str) -> float:
+        """The mean loss since the last reading; raises at the first one that is not finite. Synchronises."""
+        values = self.values[: len(self.seen)].tolist()
+        seen, self.seen = self.seen, []
+        for value, (step, indices) in zip(values, seen, strict=True):
+            if not math.isfinite(value):
+                raise OodmlError(
+                    f"The loss became {value} at step {step}, on the images {indices.tolist()} (positions in the "
+                    f"training set). {last_checkpoint} Lower the learning rate, use precision='fp32', or look at "
+                    "those images."
+                )
+        if values:
+            self.mean = sum(values) / len(values)
+        return self.mean
