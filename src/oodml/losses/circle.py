@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from oodml.losses import register_loss
-from oodml.losses._pairs import PairLoss, masked_mean
+from oodml.losses._distances import masked_logsumexp, masked_mean
+from oodml.losses._pairs import PairLoss
 
 
-def circle(similarities: Tensor, positive: Tensor, negative: Tensor, margin: float, gamma: float) -> Tensor:
+def circle(similarities: Tensor, positives: Tensor, negatives: Tensor, margin: float, gamma: float) -> Tensor:
     """Mean over anchors with positives and negatives of softplus(logsumexp_n + logsumexp_p); all tensors are (a, r)."""
     fixed = similarities.detach()
     push = gamma * (fixed + margin).relu() * (similarities - margin)
     pull = -gamma * (1 + margin - fixed).relu() * (similarities - (1 - margin))
-    negatives = push.masked_fill(~negative, -torch.inf).logsumexp(1)
-    positives = pull.masked_fill(~positive, -torch.inf).logsumexp(1)
-    return masked_mean(F.softplus(negatives + positives), positive.any(1) & negative.any(1))
+    both = masked_logsumexp(push, negatives) + masked_logsumexp(pull, positives)
+    return masked_mean(F.softplus(both), positives.any(1) & negatives.any(1))
 
 
 @register_loss("circle", paper="Sun et al., CVPR 2020", search={"margin": (0.1, 0.5), "gamma": (16.0, 256.0)})
@@ -39,5 +38,5 @@ class Circle(PairLoss):
         super().__init__()
         self.margin, self.gamma = margin, gamma
 
-    def pair_loss(self, similarities: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
-        return circle(similarities, positive, negative, self.margin, self.gamma)
+    def pair_loss(self, similarities: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
+        return circle(similarities, positives, negatives, self.margin, self.gamma)

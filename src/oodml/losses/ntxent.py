@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from oodml.losses import register_loss
 from oodml.losses._checks import require_positive
-from oodml.losses._pairs import PairLoss, masked_mean
+from oodml.losses._pairs import PairLoss
+from oodml.losses.npair import npair_term
 
 
-def ntxent(similarities: Tensor, positive: Tensor, negative: Tensor, temperature: float) -> Tensor:
+def ntxent(similarities: Tensor, positives: Tensor, negatives: Tensor, temperature: float) -> Tensor:
     """Mean over positive pairs of log(1 + Σ_n e^{(s_an − s_ap)/T}); similarities and boolean masks are (a, r)."""
-    logits = similarities / temperature
-    against = logits.masked_fill(~negative, -torch.inf).logsumexp(1, keepdim=True)
-    return masked_mean(F.softplus(against - logits), positive)
+    return npair_term(similarities / temperature, positives, negatives)
 
 
 @register_loss(
@@ -43,5 +40,5 @@ class NTXent(PairLoss):
         super().__init__()
         self.temperature = require_positive("temperature", temperature)
 
-    def pair_loss(self, similarities: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
-        return ntxent(similarities, positive, negative, self.temperature)
+    def pair_loss(self, similarities: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
+        return ntxent(similarities, positives, negatives, self.temperature)

@@ -8,23 +8,24 @@ from torch.utils.checkpoint import checkpoint
 
 from oodml.losses import register_loss
 from oodml.losses._checks import require_positive
-from oodml.losses._pairs import PairLoss, masked_mean
+from oodml.losses._distances import masked_mean
+from oodml.losses._pairs import PairLoss
 
 _MOST_ELEMENTS = 2**24  # of one (anchors, positives, references) tensor: 64 MB
 
 
-def smoothap(similarities: Tensor, positive: Tensor, negative: Tensor, temperature: float) -> Tensor:
+def smoothap(similarities: Tensor, positives: Tensor, negatives: Tensor, temperature: float) -> Tensor:
     """1 − mean over anchors with a positive of their smooth average precision; all tensors are (a, r).
 
     The definition compares every positive of an anchor with every reference. That tensor is made for as many anchors
     at a time as fit, and made again in the backward pass where one piece is not enough.
     """
-    listed = _most_positives(positive)
+    listed = _most_positives(positives)
     pieces = -(-similarities.shape[0] * listed * similarities.shape[1] // _MOST_ELEMENTS)
     if pieces <= 1:
-        precision = _average_precision(similarities, positive, negative, temperature, listed)
+        precision = _average_precision(similarities, positives, negatives, temperature, listed)
     else:
-        chunks = (tensor.tensor_split(pieces) for tensor in (similarities, positive, negative))
+        chunks = (tensor.tensor_split(pieces) for tensor in (similarities, positives, negatives))
         precision = torch.cat(
             [
                 checkpoint(  # nothing random inside, and saving the random state would wait for the device
@@ -33,26 +34,27 @@ def smoothap(similarities: Tensor, positive: Tensor, negative: Tensor, temperatu
                 for s, p, n in zip(*chunks, strict=True)
             ]
         )
-    return masked_mean(1 - precision, positive.any(1))
+    return masked_mean(1 - precision, positives.any(1))
 
 
-def _average_precision(s: Tensor, positive: Tensor, negative: Tensor, temperature: float, listed: int) -> Tensor:
+def _average_precision(s: Tensor, positives: Tensor, negatives: Tensor, temperature: float, listed: int) -> Tensor:
     """(a,): mean over positives p of (1 + Σ_{q∈P, q≠p} G(s_q − s_p)) / (1 + Σ_{k≠p} G(s_k − s_p))."""
-    valid, columns = positive.to(torch.uint8).topk(listed, dim=1)
-    own = s.gather(1, columns)
+    valid, own = positives, s
+    if listed < s.shape[1]:
+        columns = positives.to(torch.uint8).topk(listed, dim=1).indices
+        valid, own = positives.gather(1, columns), s.gather(1, columns)
     above = ((s[:, None, :] - own[:, :, None]) / temperature).sigmoid()  # (a, listed, r)
-    counted = torch.stack([positive, positive | negative], dim=2).to(s.dtype)  # (a, r, 2)
+    counted = torch.stack([positives, positives | negatives], dim=2).to(s.dtype)  # (a, r, 2)
     # A positive compared with itself gives exactly G(0) = ½: taking it out of 1 + Σ leaves ½ + Σ.
     rank_among_positives, rank = (above @ counted + 0.5).unbind(2)
-    valid = valid.bool()
     return torch.where(valid, rank_among_positives / rank, 0.0).sum(1) / valid.sum(1).clamp_min(1)
 
 
-def _most_positives(positive: Tensor) -> int:
+def _most_positives(positives: Tensor) -> int:
     """How many positives an anchor can have: counted where that is free; on a device it would force a sync."""
-    if positive.device.type == "cpu" and not torch.compiler.is_compiling():
-        return max(1, int(positive.sum(1).max()))
-    return positive.shape[1]
+    if positives.device.type == "cpu" and not torch.compiler.is_compiling():
+        return max(1, int(positives.sum(1).max()))
+    return positives.shape[1]
 
 
 @register_loss("smoothap", paper="Brown et al., ECCV 2020", search={"temperature": (0.005, 0.1)})
@@ -79,7 +81,7 @@ class SmoothAP(PairLoss):
         self.temperature = require_positive("temperature", temperature)
         self.include_anchor = include_anchor
 
-    def pair_loss(self, similarities: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
+    def pair_loss(self, similarities: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
         if self.include_anchor:
-            positive = positive | torch.eye(*positive.shape, dtype=torch.bool, device=positive.device)
-        return smoothap(similarities, positive, negative, self.temperature)
+            positives = positives | torch.eye(*positives.shape, dtype=torch.bool, device=positives.device)
+        return smoothap(similarities, positives, negatives, self.temperature)

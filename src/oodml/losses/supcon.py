@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from oodml.losses import register_loss
 from oodml.losses._checks import require_positive
-from oodml.losses._pairs import PairLoss, masked_mean
+from oodml.losses._distances import masked_logsumexp, masked_mean
+from oodml.losses._pairs import PairLoss
 
 
-def supcon(similarities: Tensor, positive: Tensor, negative: Tensor, temperature: float) -> Tensor:
+def supcon(similarities: Tensor, positives: Tensor, negatives: Tensor, temperature: float) -> Tensor:
     """Mean over anchors with a positive of mean_p −log e^{s_ap/T} / Σ_{k≠a} e^{s_ak/T}; all tensors are (a, r)."""
     logits = similarities / temperature
-    compared = (positive | negative).any(1)
-    # An anchor that is compared with nothing would have log 0; it is left out of the mean, and so may be anything.
-    everyone = logits.masked_fill(~(positive | negative), -torch.inf).logsumexp(1)
-    everyone = torch.where(compared, everyone, 0.0)
-    count = positive.sum(1)
-    own = logits.masked_fill(~positive, 0.0).sum(1) / count.clamp_min(1)
-    return masked_mean(everyone - own, count > 0)
+    count = positives.sum(1)
+    own = logits.masked_fill(~positives, 0.0).sum(1) / count.clamp_min(1)
+    return masked_mean(masked_logsumexp(logits, positives | negatives) - own, count > 0)
 
 
 @register_loss("supcon", paper="Khosla et al., NeurIPS 2020", search={"temperature": (0.02, 0.5)})
@@ -41,5 +37,5 @@ class SupCon(PairLoss):
         super().__init__()
         self.temperature = require_positive("temperature", temperature)
 
-    def pair_loss(self, similarities: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
-        return supcon(similarities, positive, negative, self.temperature)
+    def pair_loss(self, similarities: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
+        return supcon(similarities, positives, negatives, self.temperature)

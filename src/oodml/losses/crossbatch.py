@@ -1,0 +1,159 @@
+"""Cross-batch memory: the references of a pair or tuple objective include embeddings of past batches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from oodml._errors import OodmlError
+from oodml.losses import make_loss, register_loss
+from oodml.losses._base import Loss, Tuples, require
+from oodml.losses._pairs import PairLoss
+from oodml.losses._tuples import TupleLoss
+from oodml.losses.genlifted import GenLifted
+from oodml.losses.multisimilarity import MultiSimilarity
+from oodml.miners import Miner, Pairs, Triplets
+from oodml.miners._base import PairMiner
+
+
+@register_loss("crossbatch", paper="Wang et al., CVPR 2020", search={"memory_size": (256, 8192)})
+class CrossBatch(Loss):
+    """Any pair or tuple objective, its references extended by a memory of past batches.
+
+    The base objective is computed on [batch; memory] with the samples of the batch as anchors only; positives and
+    negatives come from both. The memory holds the last `memory_size` embeddings, without gradients; embeddings drift
+    slowly, so old ones still approximate what the model would say now. In evaluation mode it is read, not written.
+
+    Wang et al., "Cross-Batch Memory for Embedding Learning", CVPR 2020, whose code starts after 1,000 steps (`warmup`)
+    and adds a loss within the batch to one against the memory; here both are one set of references.
+
+    For small batches and many classes, where a batch holds few hard negatives. Mining a tuple objective looks at all
+    pairs of batch and memory, and penalties on the embeddings themselves (`npair`, `angular`, `snr`) are averaged over
+    both. Explicit `tuples` index the batch followed by the memory.
+
+    Args:
+        base: the objective: a name, or a dict of `name` and options.
+        memory_size: how many embeddings are remembered.
+        warmup: training steps before the memory is filled and used.
+    """
+
+    def __init__(
+        self,
+        base: str | dict[str, Any] = "contrastive",
+        memory_size: int = 1024,
+        warmup: int = 0,
+        *,
+        num_classes: int | None = None,
+        embedding_dim: int | None = None,
+        miner: Miner | None = None,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        dim = require("embedding_dim", "crossbatch", embedding_dim)
+        if memory_size < 1 or warmup < 0:
+            raise OodmlError(f"Expected memory_size >= 1 and warmup >= 0, got {memory_size=}, {warmup=}.")
+        objective = _build(base, num_classes, dim, miner, generator)
+        super().__init__(num_classes=objective.num_classes, miner=objective.miner)
+        self.base, self.memory_size, self.warmup = objective, memory_size, warmup
+        self.normalise = objective.normalise  # type: ignore[misc]
+        self.register_buffer("memory", torch.zeros(memory_size, dim))
+        self.register_buffer("memory_labels", torch.zeros(memory_size, dtype=torch.int64))
+        # Counters on the host: batch sizes are known there, so slicing the memory never waits for the device.
+        self.steps, self.seen = 0, 0
+
+    memory: Tensor
+    memory_labels: Tensor
+
+    def compute(self, embeddings: Tensor, labels: Tensor, tuples: Tuples | None) -> Tensor:
+        if embeddings.shape[1] != self.memory.shape[1]:
+            raise OodmlError(
+                f"embeddings have {embeddings.shape[1]} dimensions, but the memory was made for "
+                f"embedding_dim={self.memory.shape[1]}."
+            )
+        filled = min(self.seen, self.memory_size)
+        if filled == 0:
+            value = self.base.compute(embeddings, labels, tuples)
+        else:
+            references = torch.cat([embeddings, self.memory[:filled].to(embeddings.dtype)])
+            known = torch.cat([labels, self.memory_labels[:filled].to(labels.dtype)])
+            value = against(self.base, references, known, len(labels), tuples)
+        if self.training:
+            if self.steps >= self.warmup:
+                self._remember(embeddings.detach(), labels)
+            self.steps += 1
+        return value
+
+    @torch.no_grad()
+    def _remember(self, embeddings: Tensor, labels: Tensor) -> None:
+        """Overwrite the oldest entries."""
+        embeddings, labels = embeddings[-self.memory_size :], labels[-self.memory_size :]
+        places = (torch.arange(len(labels), device=labels.device) + self.seen) % self.memory_size
+        self.memory.index_copy_(0, places, embeddings.to(self.memory.dtype))
+        self.memory_labels.index_copy_(0, places, labels.long())
+        self.seen += len(labels)
+
+    def get_extra_state(self) -> Tensor:
+        return torch.tensor([self.steps, self.seen])
+
+    def set_extra_state(self, state: Tensor) -> None:
+        self.steps, self.seen = (int(v) for v in state)
+
+    def param_groups(self, base_lr: float) -> list[dict[str, Any]]:
+        return self.base.param_groups(base_lr)
+
+
+def against(base: Loss, references: Tensor, labels: Tensor, anchors: int, tuples: Tuples | None = None) -> Tensor:
+    """`base` on references (r, d), of which the first `anchors` are the anchors."""
+    if tuples is not None:
+        return base.compute(references, labels, tuples)
+    if isinstance(base, PairLoss):
+        positives, negatives = _rows(labels, anchors)
+        return base.pair_loss(references[:anchors] @ references.T, positives, negatives)
+    value = base.compute(references, labels, _mined(base.miner, references.detach(), labels, anchors))
+    divides_by_all = isinstance(base, GenLifted) or (isinstance(base, MultiSimilarity) and not base.qualifying_only)
+    return value * (len(labels) / anchors) if divides_by_all else value
+
+
+def _rows(labels: Tensor, anchors: int) -> tuple[Tensor, Tensor]:
+    """Masks (anchors, r) of positive and negative pairs, no anchor paired with itself."""
+    same = labels[:anchors, None] == labels
+    itself = torch.eye(anchors, len(labels), dtype=torch.bool, device=labels.device)
+    return same & ~itself, ~same
+
+
+def _mined(miner: Miner | None, references: Tensor, labels: Tensor, anchors: int) -> Triplets | Pairs:
+    """What the miner finds among the references, less the tuples of other anchors."""
+    assert miner is not None
+    if isinstance(miner, PairMiner):
+        with torch.no_grad():
+            positives, negatives = miner.masks(labels, miner.prepare(references, labels, None))
+        places = torch.arange(anchors * len(labels), device=labels.device)
+        rows, columns = places // len(labels), places % len(labels)
+        return Pairs(rows, columns, rows, columns, positives[:anchors].flatten(), negatives[:anchors].flatten())
+    mined = miner(references, labels)
+    if isinstance(mined, Pairs):
+        return mined._replace(
+            positive_mask=mined.positive_mask & (mined.a1 < anchors),
+            negative_mask=mined.negative_mask & (mined.a2 < anchors),
+        )
+    return mined._replace(mask=mined.mask & (mined.anchor < anchors))
+
+
+def _build(
+    base: str | dict[str, Any],
+    num_classes: int | None,
+    embedding_dim: int,
+    miner: Miner | None,
+    generator: torch.Generator | None,
+) -> PairLoss | TupleLoss:
+    options: dict[str, Any] = {"name": base} if isinstance(base, str) else dict(base)
+    if "name" not in options:
+        raise OodmlError(f"base must be the name of an objective or a dict with a 'name', got {base!r}.")
+    if miner is not None:
+        options["miner"] = miner
+    name = options.pop("name")
+    loss = make_loss(name, num_classes=num_classes, embedding_dim=embedding_dim, generator=generator, **options)
+    if not isinstance(loss, PairLoss | TupleLoss):
+        raise OodmlError(f"A memory serves objectives on pairs or tuples of samples; {name!r} compares otherwise.")
+    return loss
