@@ -35,7 +35,7 @@ def evenly(values: Sequence[float], count: int, must: int) -> list[int]:
     size = len(values)
     if count >= size:
         return list(range(size))
-    fixed = [must, size - 1, 0][: max(count, 1)]
+    fixed = list(dict.fromkeys([must, size - 1, 0]))[:count]
     low, high = min(fixed), max(fixed)
     picked = np.asarray(values[low : high + 1], dtype=np.float64)
     gaps = np.square(picked[None, :] - picked[:, None])

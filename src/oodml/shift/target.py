@@ -90,7 +90,7 @@ def place_target(
     n = min(smallest // 2, MOST_ROWS) if n is None else n
     if not 2 <= n <= smallest:
         raise OodmlError(
-            f"Every set is reduced to one size n, at least 2 and at most the smallest set ({smallest} pictures); got {n}. "
+            f"Every set is reduced to one size n, at least 2, at most that of the smallest set ({smallest}); got {n}. "
             "Add pictures, or leave small splits out."
         )
     every = np.arange(len(train))
