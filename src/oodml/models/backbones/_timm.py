@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from oodml._errors import OodmlError
 from oodml.models._init_rng import own_seed
@@ -46,10 +47,11 @@ class FeatureMap(nn.Module):
 
     model: Any  # timm's models carry attributes of their own
 
-    def __init__(self, model: nn.Module, layout: str) -> None:
+    def __init__(self, model: nn.Module, layout: str, channels: int) -> None:
         super().__init__()
         self.model = model
         self.layout = layout
+        self.channels = channels
 
     def forward(self, images: Tensor) -> Tensor:
         out = self.model(images)
@@ -62,19 +64,20 @@ def build(name: str, seed: int) -> FeatureMap:
     """The untrained network without its classifier, as a `FeatureMap`."""
     model = _create(name, seed, global_pool="")
     shape = _output_shape(model)
-    if len(shape) == 4:
-        channels_last = shape[2] == shape[1] != shape[3] or getattr(model, "output_fmt", "NCHW") == "NHWC"
-        return FeatureMap(model, "nhwc" if channels_last else "nchw")
-    return FeatureMap(_create(name, seed), "pooled")
+    if len(shape) != 4:
+        model = _create(name, seed)
+        return FeatureMap(model, "pooled", _output_shape(model)[1])
+    if getattr(model, "output_fmt", "NCHW") == "NHWC":
+        return FeatureMap(model, "nhwc", shape[3])
+    return FeatureMap(model, "nchw", shape[1])
 
 
 def wrap(name: str, body: FeatureMap, *, pretrained: bool, **normalisation: Any) -> Backbone:
     """A `Backbone` around `body`, with the normalisation of timm's own weights unless another is given."""
     config = body.model.pretrained_cfg
     facts: dict[str, Any] = {"mean": config["mean"], "std": config["std"], **normalisation}
-    feature_dim = _output_shape(body)[1]
     size = config["input_size"][-1]
-    return Backbone(body, name=name, feature_dim=feature_dim, input_size=size, pretrained=pretrained, **facts)
+    return Backbone(body, name=name, feature_dim=body.channels, input_size=size, pretrained=pretrained, **facts)
 
 
 def load_from_hub(name: str, body: FeatureMap, seed: int, offline_variant: int = 0) -> None:
@@ -113,9 +116,13 @@ def _create(name: str, seed: int, **options: Any) -> Any:
 
 @torch.no_grad()
 def _output_shape(model: Any) -> tuple[int, ...]:
-    """The shape that one picture of the configured size comes out with: measured, since timm's attributes vary."""
-    config = model.model.pretrained_cfg if isinstance(model, FeatureMap) else model.pretrained_cfg
+    """The shape that one picture of the configured size comes out with; measured, since timm's attributes vary.
+
+    Tensors on the `meta` device have shapes and no values: nothing is computed.
+    """
+    tensors = {name: t.to("meta") for name, t in (*model.named_parameters(), *model.named_buffers())}
+    picture = torch.empty(1, *model.pretrained_cfg["input_size"], device="meta")
     was_training = model.training
-    shape = tuple(model.eval()(torch.zeros(1, *config["input_size"])).shape)
+    shape = functional_call(model.eval(), tensors, (picture,)).shape
     model.train(was_training)
-    return shape
+    return tuple(shape)

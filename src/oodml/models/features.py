@@ -1,0 +1,188 @@
+"""Features of a whole data set, computed once."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from oodml._errors import OodmlError, unknown_name
+from oodml._files import exclusive
+from oodml._progress import stage
+from oodml.models._engines import make_engine
+from oodml.models._feature_cache import feature_file, read_features, write_features
+from oodml.models.backbones import Backbone, make_backbone
+
+if TYPE_CHECKING:
+    from oodml.data import Dataset
+
+SMALLEST_INPUT = 64  # ImageNet networks shrink their input 32-fold: a 32-pixel glyph would leave a single cell
+POOLINGS = ("avg", "avg+max")
+
+
+def extract_features(
+    ds: Dataset,
+    backbone: str | Backbone = "tf_efficientnet_lite0",
+    weights: str | Path | None = None,
+    views: int = 0,
+    size: int | None = None,
+    device: str | torch.device = "auto",
+    batch_size: int = 64,
+    crop_scale: tuple[float, float] | None = (0.35, 1.0),
+    seed: int = 0,
+    pooling: str = "avg",
+    cache: bool = True,
+    quiet: bool = False,
+) -> np.ndarray:
+    """Pooled, unnormalised features of every picture: (N, D) float32, in the data set's order.
+
+    Pictures go through the evaluation transform of the data set. With `views=v` the result is (1 + v, N, D): the
+    evaluation view, then v augmented ones (the data set's training transform with crops of `crop_scale`, drawn from
+    `seed`; view i is the same whatever v is).
+
+    backbone    a name for `make_backbone`, or a `Backbone` (which is left as it was)
+    size        side of the pictures the backbone sees; default: the data set's, but at least 64
+    crop_scale  share of the picture's area an augmented view shows; None: the data set's own
+    pooling     "avg", or "avg+max" for the average and behind it the maximum (2D numbers a picture)
+    cache       keep every view on disk, by data, backbone, weights, transform, size and pooling
+
+    On a CPU it uses OpenVINO where that is installed (`pip install 'oodml[cpu]'`), torch otherwise; the progress bar
+    says which.
+    """
+    _check(ds, views, size, batch_size, pooling)
+    model = copy.deepcopy(backbone) if isinstance(backbone, Backbone) else make_backbone(backbone, weights=weights)
+    job = _Job(
+        ds=ds,
+        model=model,
+        weights_id=model.weights_id,
+        size=size or max(ds.image_size, SMALLEST_INPUT),
+        device=_pick_device(device),
+        batch_size=batch_size,
+        crop_scale=crop_scale,
+        seed=seed,
+        pooling=pooling,
+        quiet=quiet,
+    )
+    wanted = range(1 + views)
+    if not cache:
+        found = dict(job.compute(wanted))
+        return np.stack([found[view] for view in wanted]) if views else found[0]
+    facts = [job.facts(view) for view in wanted]
+    files = [feature_file(each) for each in facts]
+    with exclusive(files[0].with_suffix(".lock")):  # of two processes that start together one computes, one reads
+        found = {view: kept for view in wanted if (kept := read_features(files[view], len(ds))) is not None}
+        for view, features in job.compute([view for view in wanted if view not in found]):
+            write_features(files[view], features, facts[view])
+            found[view] = features
+    return np.stack([found[view] for view in wanted]) if views else found[0]
+
+
+@dataclass(frozen=True)
+class _Job:
+    """One call of `extract_features`, its arguments checked and completed."""
+
+    ds: Dataset
+    model: Backbone
+    weights_id: str
+    size: int
+    device: torch.device
+    batch_size: int
+    crop_scale: tuple[float, float] | None
+    seed: int
+    pooling: str
+    quiet: bool
+
+    def facts(self, view: int) -> dict[str, Any]:
+        """Everything the features of a view depend on."""
+        facts: dict[str, Any] = {
+            "data": self.ds.fingerprint,
+            "transform": asdict(self.ds.transforms),
+            "backbone": self.model.name,
+            "weights": self.weights_id,
+            "size": self.size,
+            "pooling": self.pooling,
+        }
+        if view > 0:  # random crops are drawn a batch at a time by the device's own generator
+            drawn = {"seed": self.seed, "view": view, "batch_size": self.batch_size, "device": self.device.type}
+            facts |= {"crop_scale": self.crop_scale, **drawn}
+        return facts
+
+    def compute(self, views: Sequence[int]) -> Iterator[tuple[int, np.ndarray]]:
+        """Each view's features (N, D) as soon as they are ready; 0 is the evaluation view."""
+        if not views:
+            return
+        from oodml.data import load_images
+
+        images = load_images(self.ds, self.device, quiet=self.quiet)
+        engine = make_engine(_Pooled(self.model, self.pooling), self.device, self.size, self.quiet)
+        everyone = torch.arange(len(self.ds), device=self.device)
+        with stage(f"Features ({engine.name})", len(views) * len(self.ds), self.quiet) as advance:
+            for view in views:
+                generator = torch.Generator(self.device).manual_seed(_view_seed(self.seed, view))
+                parts = []
+                for indices in everyone.split(self.batch_size):
+                    pictures = (
+                        images.train_view(indices, generator, crop_scale=self.crop_scale)
+                        if view > 0
+                        else images.eval_view(indices)
+                    )
+                    parts.append(engine(_resized(pictures, self.size)))
+                    advance(len(indices))
+                yield view, torch.cat(parts).cpu().numpy()
+
+
+class _Pooled(nn.Module):
+    """A backbone with pooling on top: (b, D), or (b, 2D) with the maximum behind the average."""
+
+    def __init__(self, backbone: Backbone, pooling: str) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.with_maximum = pooling == "avg+max"
+
+    def forward(self, images: Tensor) -> Tensor:
+        maps = self.backbone(images)
+        average = maps.mean((2, 3))
+        return torch.cat([average, maps.amax((2, 3))], 1) if self.with_maximum else average
+
+
+def _resized(pictures: Tensor, size: int) -> Tensor:
+    if pictures.shape[-2:] == (size, size):
+        return pictures
+    return F.interpolate(pictures, (size, size), mode="bilinear", antialias=True)
+
+
+def _view_seed(seed: int, view: int) -> int:
+    return int.from_bytes(hashlib.sha256(f"features/{seed}/{view}".encode()).digest()[:8], "big") >> 1
+
+
+def _pick_device(device: str | torch.device) -> torch.device:
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        chosen = torch.device(device)
+    except RuntimeError:
+        raise OodmlError(f"Unknown device {device!r}: use 'auto', 'cpu' or 'cuda'.") from None
+    if chosen.type == "cuda" and not torch.cuda.is_available():
+        raise OodmlError(f"device={str(device)!r} was asked for, but torch finds no CUDA device: use device='cpu'.")
+    return chosen
+
+
+def _check(ds: Dataset, views: int, size: int | None, batch_size: int, pooling: str) -> None:
+    if len(ds) == 0:
+        raise OodmlError(f"The data set {ds.name!r} has no pictures to compute features of.")
+    if views < 0:
+        raise OodmlError(f"views is a number of augmented copies, 0 or more; got {views}.")
+    if batch_size < 1:
+        raise OodmlError(f"batch_size must be at least 1, got {batch_size}.")
+    if size is not None and size < 8:
+        raise OodmlError(f"size is the side of the pictures in pixels, at least 8; got {size}.")
+    if pooling not in POOLINGS:
+        raise unknown_name("pooling", pooling, POOLINGS)
