@@ -9,6 +9,7 @@ to tell apart (one class, or every image its own class); otherwise a measure who
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -141,23 +142,23 @@ def _expected_mutual_information(cluster_sizes: Tensor, class_sizes: Tensor) -> 
     sizes_b, times_b = torch.unique(class_sizes, return_counts=True)
     a = sizes_a.repeat_interleave(len(sizes_b)).double()
     b = sizes_b.repeat(len(sizes_a)).double()
-    weight = (times_a[:, None] * times_b).flatten().double()
+    times = (times_a[:, None] * times_b).flatten().double()
+    width = torch.minimum(a, b) - (a + b - total).clamp(min=1)
+    order = torch.argsort(width, stable=True)  # blocks of like width waste little padding
+    blocks = torch.stack([a, b, times])[:, order].split(max(1, _CELLS // int(width.max() + 1)), dim=1)
+    return float(sum(_expected_terms(block, total).sum() for block in blocks))
+
+
+def _expected_terms(sizes: Tensor, total: int) -> Tensor:
+    """The inner sums over n, from the least to the largest overlap, for columns (a, b, how often that pair occurs)."""
+    a, b, times = sizes[:, :, None]
     low, high = (a + b - total).clamp(min=1), torch.minimum(a, b)
-    by_width = torch.argsort(high - low)  # blocks of equal width waste no padding
-    a, b, weight, low, high = (v[by_width] for v in (a, b, weight, low, high))
-    rows = max(1, _CELLS // int((high - low).max() + 1))
-    blocks = zip(*(v.split(rows) for v in (a, b, weight, low, high)), strict=True)
-    return float(sum(_expected_terms(*block, total) for block in blocks))
+    n = low + torch.arange(int((high - low).max()) + 1, dtype=torch.float64, device=a.device)
+    inside, n = n <= high, torch.minimum(n, high)
+    fixed = _log_factorial(torch.stack([a, b, total - a, total - b])).sum(dim=0) - math.lgamma(total + 1)
+    free = _log_factorial(torch.stack([n, a - n, b - n, (total - a - b + n).clamp(min=0)])).sum(dim=0)
+    return times * inside * (n / total * (total * n / (a * b)).log()) * (fixed - free).exp()
 
 
-def _expected_terms(a: Tensor, b: Tensor, weight: Tensor, low: Tensor, high: Tensor, total: int) -> Tensor:
-    width = int((high - low).max()) + 1
-    n = low[:, None] + torch.arange(width, dtype=torch.float64, device=a.device)
-    inside, n = n <= high[:, None], torch.minimum(n, high[:, None])
-    factorial = lambda v: torch.lgamma(v + 1)
-    constant = factorial(a) + factorial(b) + factorial(total - a) + factorial(total - b)
-    constant = constant - torch.lgamma(a.new_tensor(total + 1.0))
-    a, b = a[:, None], b[:, None]
-    parts = factorial(n) + factorial(a - n) + factorial(b - n) + factorial((total - a - b + n).clamp(min=0))
-    information = n / total * (total * n / (a * b)).log()
-    return (weight[:, None] * inside * information * (constant[:, None] - parts).exp()).sum()
+def _log_factorial(n: Tensor) -> Tensor:
+    return torch.lgamma(n + 1)
