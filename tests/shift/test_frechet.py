@@ -145,5 +145,5 @@ def test_bad_input_is_named(a: np.ndarray, b: np.ndarray, told: str) -> None:
 def test_the_bad_row_is_named() -> None:
     rows = np.zeros((6, 3), dtype=np.float32)
     rows[4, 1] = np.nan
-    with pytest.raises(oodml.OodmlError, match="1 of 6 rows .the first is row 4"):
+    with pytest.raises(oodml.OodmlError, match=r"1 of 6 rows \(the first is row 4"):
         oodml.fid(rows, rows)

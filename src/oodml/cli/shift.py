@@ -1,0 +1,109 @@
+"""`oodml shift TRAIN TARGET`: how far are new pictures from the ones a model is trained on?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from oodml.cli._app import app, out, print_table
+from oodml.cli._pictures_in import BACKBONE_OPTION, WEIGHTS_OPTION, Described, describe, note, open_pictures
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from oodml.data import Dataset
+
+THUMBNAIL = 24
+
+
+@app.command()
+def shift(
+    train: str = typer.Argument(help="Training pictures: a folder (of class folders, to see the scale) or a data set."),
+    target: str = typer.Argument(help="Pictures to be used on: a folder, with or without class folders."),
+    train_root: Path = typer.Option(None, help="Where the training data set is, if TRAIN is a name."),
+    target_root: Path = typer.Option(None, help="Where the target data set is, if TARGET is a name."),
+    count: int = typer.Option(6, "-n", "--splits", help="Splits of the training set to compare with."),
+    draws: int = typer.Option(20, help="Subsamples of every set."),
+    cosine: float = typer.Option(0.9, help="Pictures whose features are this alike are checked for being the same."),
+    likeness: float = typer.Option(0.95, help="Correlation of thumbnails from which two pictures are one."),
+    shown: int = typer.Option(20, help="How many shared pictures to list."),
+    backbone: str = BACKBONE_OPTION,
+    weights: Path = WEIGHTS_OPTION,
+) -> None:
+    """Distance of TARGET from TRAIN, its place among the shifts inside TRAIN, and the pictures both share."""
+    import oodml
+
+    source = describe(open_pictures(train, train_root), backbone, weights)
+    other = describe(open_pictures(target, target_root), backbone, weights)
+    rows: list[tuple[Any, ...]] = [
+        ("images", f"{len(source.ds):,} and {len(other.ds):,}"),
+        ("FID over images", f"{oodml.fid(source.features, other.features):.2f}"),
+        ("KID over images", repr(oodml.kid(source.features, other.features))),
+    ]
+    print_table(f"{train} against {target}, {backbone}", ["measure", "value"], rows)
+    _place(source, other, count, draws)
+    _duplicates(source, other, cosine, likeness, shown)
+
+
+def _place(source: Described, other: Described, count: int, draws: int) -> None:
+    """Where the target falls on the scale of the training set's own splits, all at one sample size."""
+    from oodml.shift import build_splits, place_target
+
+    ds = source.ds
+    splits: list[tuple[str, np.ndarray, np.ndarray]] = []
+    if len(ds.classes) >= 4:
+        built = build_splits(
+            source.features, ds.labels, class_names=ds.classes, n_splits=count, fid_mode="images"
+        )  # fmt: skip
+        splits = [(split.name, ds.indices_of(split.train), ds.indices_of(split.test)) for split in built]
+    else:
+        note("The training pictures have fewer than four classes, so there is no scale of splits to compare with.")
+    placed = place_target(source.features, other.features, splits, draws=draws)
+    rows = []
+    for spread in sorted([*placed.splits, placed.target], key=lambda each: each.mean):
+        low, high = spread.interval()
+        name = "TARGET" if spread is placed.target else spread.name
+        rows.append((name, f"{spread.mean:.2f}", f"{low:.2f} to {high:.2f}"))
+    title = f"FID over images, {placed.n} a side, {draws} draws without replacement"
+    print_table(title, ["train against", "mean", "95 % of draws"], rows)
+    out.print(placed.in_words(), soft_wrap=True, highlight=False)
+
+
+def _duplicates(source: Described, other: Described, cosine: float, likeness: float, shown: int) -> None:
+    """Name pictures that both sets share: a model would be tested on what it was trained on."""
+    import numpy as np
+
+    from oodml.shift import similar_pairs, thumbnail_likeness
+
+    pairs = similar_pairs(source.features, other.features, least_cosine=cosine)
+    alike = np.zeros(0)
+    if pairs:
+        first = _thumbnails(source.ds, [i for i, _, _ in pairs])
+        second = _thumbnails(other.ds, [j for _, j, _ in pairs])
+        alike = thumbnail_likeness(first, second)
+    same = [(pair, score) for pair, score in zip(pairs, alike, strict=True) if score >= likeness]
+    if not same:
+        out.print("No picture is in both sets, as far as features and thumbnails tell.", soft_wrap=True)
+        return
+    rows = [
+        (source.ds.path(i), other.ds.path(j), f"{score:.3f}")
+        for (i, j, _), score in sorted(same, key=lambda each: -each[1])[:shown]
+    ]
+    affected = len({j for (_, j, _), _ in same})
+    title = f"{affected} of {len(other.ds)} target pictures are in the training set too, or nearly"
+    print_table(title, ["training picture", "target picture", "likeness"], rows)
+    if len(same) > shown:
+        out.print(f"and {len(same) - shown} more pairs (--shown {len(same)} lists all)")
+
+
+def _thumbnails(ds: Dataset, indices: list[int]) -> np.ndarray:
+    """(P, 24, 24, 3) small pictures, each decoded once."""
+    import numpy as np
+
+    small = {
+        i: np.asarray(ds.source.image(i, shrink_to=4 * THUMBNAIL).resize((THUMBNAIL, THUMBNAIL)).convert("RGB"))
+        for i in sorted(set(indices))
+    }
+    return np.stack([small[i] for i in indices])

@@ -1,0 +1,254 @@
+"""`oodml splits`: build, look at, check and compare splits of rising shift."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from oodml._errors import OodmlError
+from oodml.cli._app import app, out, print_table
+from oodml.cli._pictures_in import (
+    BACKBONE,
+    BACKBONE_OPTION,
+    DATASET,
+    MODE,
+    ROOT_OPTION,
+    TEST_ROOT,
+    WEIGHTS_OPTION,
+    Described,
+    describe,
+    features_of,
+    note,
+    open_dataset,
+)
+
+if TYPE_CHECKING:
+    from oodml.data import Dataset
+    from oodml.shift import Ruler, Split, Splits
+
+splits = typer.Typer(help="Build, show, verify and compare train-test splits of rising shift.", no_args_is_help=True)
+app.add_typer(splits, name="splits")
+
+FILE = typer.Argument(help="Split file; FILE#NAME takes one split of a series.")
+
+
+@splits.command()
+def build(
+    dataset: str = DATASET,
+    output: Path = typer.Option(Path("splits.json"), "-o", "--out", help="File for the series."),
+    count: int = typer.Option(8, "-n", "--splits", help="How many splits to choose."),
+    start: str = typer.Option("default", help="default (the data set's), half, random, or a split file."),
+    reverse: bool = typer.Option(False, help="Also splits easier than the start."),
+    removal: bool = typer.Option(True, help="Drop the classes nearest to the other side after swapping."),
+    keep: float = typer.Option(0.5, help="Share of the pictures that must remain."),
+    swaps: int = typer.Option(None, "--swaps-per-step", help="Classes exchanged a step and side."),
+    fid_mode: str = MODE,
+    seed: int = typer.Option(0, help="Of the validation classes and of a random start."),
+    root: Path = ROOT_OPTION,
+    backbone: str = BACKBONE_OPTION,
+    weights: Path = WEIGHTS_OPTION,
+) -> None:
+    """Build splits whose shift rises evenly, by swapping and removing classes."""
+    from oodml.shift import Split, build_splits, save_splits
+
+    ds = open_dataset(dataset, root)
+    chosen: Any = start
+    if start == "default":
+        chosen = Split(ds.default_split.train, ds.default_split.test, name="default")
+    elif start not in ("half", "random"):
+        chosen = Split.load(start)
+    data = describe(ds, backbone, weights)
+    series = build_splits(
+        *data.labelled[:2],
+        class_names=ds.classes,
+        start=chosen,
+        swaps_per_step=swaps,
+        reverse=reverse,
+        removal=removal,
+        keep=keep,
+        n_splits=count,
+        fid_mode=fid_mode,  # type: ignore[arg-type]
+        seed=seed,
+        dataset=ds.name,
+        provenance=features_of(data),
+    )
+    save_splits(output, series)
+    rows = [
+        (s.name, p["stage"], p["step"], *p["classes"], *p["images"], f"{s.fid:.2f}")
+        for s, p in ((s, s.provenance) for s in series)
+    ]
+    columns = ["split", "stage", "step", "train classes", "test classes", "train images", "test images", "FID"]
+    print_table(f"{ds.name}, {backbone}, FID over {fid_mode}", columns, rows)
+    out.print(f"{len(series)} splits in {output}", soft_wrap=True)
+
+
+@splits.command()
+def show(
+    file: str = FILE,
+    folder: Path = typer.Option(None, "--out", help="Where the pictures go; default: beside the file."),
+    projection: str = typer.Option("auto", help="Map by umap, tsne or pca; auto: umap if installed, else tsne."),
+    root: Path = ROOT_OPTION,
+    backbone: str = typer.Option(None, help="Default: the one the splits were built with."),
+    weights: Path = WEIGHTS_OPTION,
+    dataset: str = typer.Option(None, help="Default: the one the splits name."),
+    test_root: Path = TEST_ROOT,
+) -> None:
+    """Print classes, images, FID and KID; draw the progression and a map of easy, medium and hard splits."""
+    from oodml.shift.pictures import draw_map, draw_progression
+
+    series = _read(file)
+    data = _describe_for(series, dataset, root, backbone, weights)
+    ruler = _ruler(series, data, test_root, weights)
+    rows = []
+    for split in series:
+        found = ruler.measure(split)
+        kid = f"{found.kid:.4f} ± {found.kid.standard_error:.4f}" if found.kid is not None else "–"
+        images = (found.train_images, found.test_images)
+        rows.append((split.name, len(split.train), len(split.test), *images, f"{found.fid:.2f}", kid))
+    columns = ["split", "train classes", "test classes", "train images", "test images", "FID", "KID"]
+    print_table(f"{data.ds.name}, {data.backbone}, over {series[0].fid_mode}", columns, rows)
+    folder = folder or Path(file.partition("#")[0]).parent
+    if series.progression:
+        path = folder / "progression.png"
+        draw_progression(path, _numbered(series), f"{data.ds.name}: shift by construction step")
+        out.print(f"Progression: {path}", soft_wrap=True)
+    if series[0].test_dataset is None:
+        panels = [
+            (f"{told}: {s.name}, FID {s.fid or 0:.1f}", data.ds.indices_of(s.train), data.ds.indices_of(s.test))
+            for told, s in _easy_medium_hard(series)
+        ]
+        path = folder / "map.png"
+        used = draw_map(path, data.features, panels, method=projection)
+        out.print(f"Map ({used}): {path}", soft_wrap=True)
+
+
+@splits.command()
+def verify(
+    file: str = FILE,
+    root: Path = ROOT_OPTION,
+    backbone: str = typer.Option(None, help="Default: the one the splits were built with."),
+    weights: Path = WEIGHTS_OPTION,
+    dataset: str = typer.Option(None, help="Default: the one the splits name."),
+    test_root: Path = TEST_ROOT,
+    tolerance: float = typer.Option(1e-3, help="Largest relative difference of the distances."),
+) -> None:
+    """Check a split file against its data set and compute its distances again; fails if something differs."""
+    from oodml.shift import episode_indices
+
+    series = _read(file)
+    data = _describe_for(series, dataset, root, backbone, weights)
+    ruler = _ruler(series, data, test_root, weights)
+    same_features = features_of(data)
+    rows, wrong = [], 0
+    for split in series:
+        now = ruler.fid(split)
+        for shots, listed in split.episodes.items():
+            for number in range(len(listed)):
+                episode_indices(split, data.ds, shots, number)
+        comparable = all(split.provenance.get(key) == value for key, value in same_features.items())
+        verdict = "as stated" if split.fid and abs(now - split.fid) <= tolerance * split.fid else "DIFFERS"
+        wrong += comparable and verdict == "DIFFERS"
+        stated = "–" if split.fid is None else f"{split.fid:.3f}"
+        episodes = ", ".join(f"{len(e)}×{shots}" for shots, e in split.episodes.items()) or "–"
+        rows.append((split.name, stated, f"{now:.3f}", verdict if comparable else "other features", episodes))
+    print_table(f"{file} against {data.ds.name}", ["split", "FID stated", "FID now", "verdict", "episodes"], rows)
+    if wrong:
+        raise OodmlError(
+            f"{wrong} of {len(series)} distances differ from the file by more than {tolerance:g} (relative)."
+        )
+    out.print("Classes, validation classes and episodes match the data set.")
+
+
+@splits.command()
+def episodes(
+    file: str = FILE,
+    output: Path = typer.Option(None, "-o", "--out", help="Default: back into the file."),
+    shots: list[int] = typer.Option([2, 5, 10], help="Support images a class; may be given several times."),
+    count: int = typer.Option(10, "--episodes", help="Episodes of each number of shots."),
+    seed: int = typer.Option(0),
+    official: Path = typer.Option(None, help="Take the authors' episodes from this file, where its names resolve."),
+    root: Path = ROOT_OPTION,
+    dataset: str = typer.Option(None, help="Default: the one the splits name."),
+) -> None:
+    """Add few-shot episodes to every split of a file: N support images of each test class, the rest are queries."""
+    from oodml.shift import load_official_episodes, make_episodes, resolve_episodes, save_splits
+
+    series = _read(file)
+    ds = open_dataset(dataset or series[0].test_dataset or series[0].dataset, root)
+    for i, split in enumerate(series):
+        if official is None:
+            for each in shots:
+                split = make_episodes(split, ds, shots=each, episodes=count, seed=seed)
+        else:
+            published = load_official_episodes(official, ds.name).get(str(split.provenance.get("id")), {})
+            taken = resolve_episodes(split, ds, published)
+            out.print(
+                f"{split.name}: {taken.found} of {taken.asked} file names found, "
+                f"{taken.complete} of {taken.offered} episodes taken over",
+                soft_wrap=True,
+            )
+            split = taken.split
+        series[i] = split
+    target = output or Path(file.partition("#")[0])
+    if "#" in file and output is None:
+        raise OodmlError("Episodes for one split of a series need -o FILE, so that the series is not overwritten.")
+    save_splits(target, series) if len(series) > 1 else series[0].save(target)
+    out.print(f"Episodes in {target}", soft_wrap=True)
+
+
+def _read(file: str) -> Splits:
+    from oodml.shift import Split, Splits, load_splits
+
+    return Splits([Split.load(file)]) if "#" in file else load_splits(file)
+
+
+def _describe_for(
+    series: Splits, dataset: str | None, root: Path | None, backbone: str | None, weights: Path | None
+) -> Described:
+    """The data set that the splits name, described by the network that they were built with."""
+    name = dataset or series[0].dataset
+    if not name:
+        raise OodmlError("The splits do not say which data set they belong to: pass --dataset.")
+    ds = open_dataset(name, root)
+    _check_classes(series, ds)
+    built_with = series[0].provenance.get("backbone")
+    chosen = backbone or (built_with if built_with and "fingerprint" in series[0].provenance else BACKBONE)
+    return describe(ds, chosen, weights)
+
+
+def _check_classes(series: Splits, ds: Dataset) -> None:
+    for split in series:
+        ds.class_ids(split.train)
+        if split.test_dataset is None:
+            ds.class_ids(split.test)
+        missing = len(set(ds.classes) - set(split.train) - set(split.test))
+        if split.provenance.get("fingerprint", ds.fingerprint) != ds.fingerprint:
+            note(f"{split.name} was made from another copy of {ds.name}: distances may differ.")
+        if missing and split.test_dataset is None and split.provenance.get("stage") not in ("removal", None):
+            note(f"{split.name} leaves out {missing} classes of {ds.name}.")
+
+
+def _ruler(series: Splits, data: Described, test_root: Path | None, weights: Path | None) -> Ruler:
+    from oodml.shift import Ruler
+
+    other = series[0].test_dataset
+    test = describe(open_dataset(other, test_root), data.backbone, weights).labelled if other else None
+    return Ruler(*data.labelled, test=test)
+
+
+def _numbered(series: Splits) -> list[dict[str, Any]]:
+    """The progression with the number of each chosen split."""
+    chosen = {(s.provenance.get("stage"), s.provenance.get("step")): i for i, s in enumerate(series, 1)}
+    return [
+        {**step, **({"chosen": chosen[key]} if (key := (step["stage"], step["step"])) in chosen else {})}
+        for step in series.progression
+    ]
+
+
+def _easy_medium_hard(series: Splits) -> list[tuple[str, Split]]:
+    ordered: list[Split] = sorted(series, key=lambda split: split.fid or 0.0)
+    if len(ordered) < 3:
+        return [(split.name, split) for split in ordered]
+    return [("easy", ordered[0]), ("medium", ordered[len(ordered) // 2]), ("hard", ordered[-1])]

@@ -1,0 +1,141 @@
+"""Two pictures of a series of splits: how its shift grew step by step, and where train and test classes lie."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from oodml._errors import OodmlError, unknown_name
+from oodml._files import atomic_file
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+TRAIN, TEST, INK, FAINT = "#2a6f97", "#d1603d", "#2b2d33", "#8d929c"
+STAGES = {"reverse": "easier (reversed swaps)", "swap": "swapping", "removal": "removal"}
+PROJECTIONS = ("auto", "umap", "tsne", "pca")
+
+
+def draw_progression(path: str | Path, progression: Sequence[Mapping[str, Any]], title: str = "") -> None:
+    """Distance at every step of a construction, exact and by means alone, with the chosen splits numbered.
+
+    A step that was chosen carries `chosen`, its number.
+    """
+    if not progression:
+        raise OodmlError("These splits carry no progression to draw: only a series made by build_splits does.")
+    figure = _figure(8.2, 4.4)
+    axes = figure.add_subplot()
+    at_start = next(i for i, step in enumerate(progression) if step["stage"] == "start")
+    x = np.arange(len(progression)) - at_start
+    exact = np.array([step["fid"] for step in progression])
+    axes.plot(x, exact, color=INK, lw=1.8, label="FID")
+    axes.plot(x, [s["approximate_fid"] for s in progression], color=FAINT, lw=1.3, ls="--", label="its mean term")
+    _shade_stages(axes, progression, at_start, top=exact.max() * 1.14)
+    for i, step in zip(x, progression, strict=True):
+        if "chosen" in step:
+            axes.plot(i, step["fid"], "o", ms=14, color="white", mec=TEST, mew=1.8, zorder=3)
+            axes.annotate(str(step["chosen"]), (i, step["fid"]), ha="center", va="center", fontsize=8, zorder=4)
+    axes.set(xlabel="steps from the start", ylabel="distance between train and test", title=title)
+    axes.set_xlim(x[0] - 1.2, x[-1] + 1.2)
+    axes.set_ylim(0, exact.max() * 1.14)
+    axes.legend(frameon=False, loc="center left", bbox_to_anchor=(0.0, 0.78))
+    _save(figure, path)
+
+
+def draw_map(
+    path: str | Path,
+    features: np.ndarray,
+    panels: Sequence[tuple[str, np.ndarray, np.ndarray]],
+    *,
+    method: str = "auto",
+    most_points: int = 4000,
+    seed: int = 0,
+) -> str:
+    """One map of the images, drawn once per split with its train and test images coloured.
+
+    Args:
+        features: (N, D); `panels` are (title, rows of the training side, rows of the test side).
+        method: "umap", "tsne", "pca", or "auto": UMAP if it is installed, otherwise t-SNE.
+
+    Returns:
+        The projection that was used.
+    """
+    shown = np.unique(np.concatenate([np.concatenate([train, test]) for _, train, test in panels]))
+    if len(shown) > most_points:
+        shown = np.sort(np.random.default_rng(seed).choice(shown, most_points, replace=False))
+    method, points = project(features[shown], method, seed)
+    figure = _figure(4.1 * len(panels), 4.6)
+    for column, (title, train, test) in enumerate(panels):
+        axes = figure.add_subplot(1, len(panels), column + 1)
+        in_train, in_test = np.isin(shown, train), np.isin(shown, test)
+        left_out = ~in_train & ~in_test
+        axes.scatter(*points[left_out].T, s=4, color="#d9dbdf", lw=0, label="left out" if left_out.any() else None)
+        both = np.flatnonzero(~left_out)
+        both = both[np.random.default_rng(seed).permutation(len(both))]  # so that neither side covers the other
+        axes.scatter(*points[both].T, s=6, c=np.where(in_train[both], TRAIN, TEST), lw=0, alpha=0.75)
+        axes.set_title(title, fontsize=11)
+        axes.set_xticks([])
+        axes.set_yticks([])
+        axes.spines[:].set_visible(False)
+    _legend(figure, any(len(np.setdiff1d(shown, np.concatenate([a, b]))) for _, a, b in panels))
+    _save(figure, path)
+    return method
+
+
+def project(features: np.ndarray, method: str = "auto", seed: int = 0) -> tuple[str, np.ndarray]:
+    """(N, 2) positions of the rows on a map, and the method that made it."""
+    if method not in PROJECTIONS:
+        raise unknown_name("projection", method, PROJECTIONS)
+    has_umap = importlib.util.find_spec("umap") is not None
+    if method == "umap" and not has_umap:
+        raise OodmlError("UMAP is not installed: pip install 'oodml[umap]', or choose tsne or pca.")
+    from sklearn.decomposition import PCA
+
+    width = min(50, *features.shape)
+    if method == "pca" or min(features.shape) <= 2 or len(features) < 10:
+        return "pca", PCA(min(2, width), random_state=seed).fit_transform(features)
+    reduced = PCA(width, random_state=seed).fit_transform(features)  # both are quadratic in noise dimensions
+    if method == "umap" or (method == "auto" and has_umap):
+        import umap
+
+        return "umap", umap.UMAP(random_state=seed, n_jobs=1).fit_transform(reduced)
+    from sklearn.manifold import TSNE
+
+    perplexity = min(30.0, (len(features) - 1) / 3)
+    return "tsne", TSNE(2, init="pca", perplexity=perplexity, random_state=seed).fit_transform(reduced)
+
+
+def _shade_stages(axes: Any, progression: Sequence[Mapping[str, Any]], at_start: int, top: float) -> None:
+    stages = [step["stage"] for step in progression]
+    for number, (stage, told) in enumerate(STAGES.items()):
+        where = [i - at_start for i, each in enumerate(stages) if each == stage]
+        if where:
+            axes.axvspan(where[0] - 0.5, where[-1] + 0.5, color=INK, alpha=0.035 + 0.03 * (number % 2), lw=0)
+            axes.text((where[0] + where[-1]) / 2, top * 0.975, told, ha="center", va="top", color=FAINT, fontsize=9)
+    axes.axvline(0, color=FAINT, lw=1, ls=":")
+
+
+def _figure(width: float, height: float) -> Figure:
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def _legend(figure: Figure, left_out: bool) -> None:
+    from matplotlib.lines import Line2D
+
+    entries = [("train", TRAIN), ("test", TEST), *([("left out", "#d9dbdf")] if left_out else [])]
+    marks = [Line2D([], [], marker="o", ls="", color=colour, label=name) for name, colour in entries]
+    figure.legend(handles=marks, loc="outside lower center", ncols=len(marks), frameon=False)
+
+
+def _save(figure: Figure, path: str | Path) -> None:
+    path = Path(path)
+    for axes in figure.axes:
+        axes.spines[["top", "right"]].set_visible(False)
+    with atomic_file(path) as temporary:
+        figure.savefig(temporary, format=path.suffix.lstrip(".") or "png", dpi=140)
