@@ -148,6 +148,8 @@ def test_weights_id_follows_weights_and_normalisation() -> None:
         ("mobilenetv3_small_050", (1024, 7, 7)),  # its num_features attribute says 288
         ("swin_tiny_patch4_window7_224", (768, 7, 7)),  # channels last inside
         ("vit_tiny_patch16_224", (192, 1, 1)),  # tokens: pooled as trained
+        ("efficientvit_b0", (1280, 1, 1)),  # refuses to leave out its pooling
+        ("convit_tiny", (192, 1, 1)),  # keeps tensors that cannot be moved
     ],
 )
 def test_any_timm_model_gives_a_map(name: str, map_shape: tuple[int, ...]) -> None:

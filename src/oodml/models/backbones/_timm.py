@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from oodml._errors import OodmlError
 from oodml.models._init_rng import own_seed
@@ -62,11 +62,19 @@ class FeatureMap(nn.Module):
 
 def build(name: str, seed: int) -> FeatureMap:
     """The untrained network without its classifier, as a `FeatureMap`."""
-    model = _create(name, seed, global_pool="")
-    shape = _output_shape(model)
+    try:
+        model = _create(name, seed, global_pool="")
+        shape = _output_shape(model)
+    except (AssertionError, AttributeError, TypeError):  # how timm's models say that their pooling cannot be left out
+        shape = ()
     if len(shape) != 4:
         model = _create(name, seed)
-        return FeatureMap(model, "pooled", _output_shape(model)[1])
+        channels = _output_shape(model)[1]
+        if channels == 0:
+            raise OodmlError(
+                f"timm's {name!r} cannot be a backbone: without its classifier it gives no features."
+            )
+        return FeatureMap(model, "pooled", channels)
     if getattr(model, "output_fmt", "NCHW") == "NHWC":
         return FeatureMap(model, "nhwc", shape[3])
     return FeatureMap(model, "nchw", shape[1])
@@ -118,11 +126,11 @@ def _create(name: str, seed: int, **options: Any) -> Any:
 def _output_shape(model: Any) -> tuple[int, ...]:
     """The shape that one picture of the configured size comes out with; measured, since timm's attributes vary.
 
-    Tensors on the `meta` device have shapes and no values: nothing is computed.
+    Tensors on the `meta` device have shapes and no values: nothing is computed. The few networks that look at values,
+    or keep tensors where nobody can move them, are run for real.
     """
-    tensors = {name: t.to("meta") for name, t in (*model.named_parameters(), *model.named_buffers())}
-    picture = torch.empty(1, *model.pretrained_cfg["input_size"], device="meta")
-    was_training = model.training
-    shape = functional_call(model.eval(), tensors, (picture,)).shape
-    model.train(was_training)
-    return tuple(shape)
+    picture = torch.zeros(1, *model.pretrained_cfg["input_size"])
+    try:
+        return tuple(copy.deepcopy(model).to("meta").eval()(picture.to("meta")).shape)
+    except (RuntimeError, NotImplementedError):
+        return tuple(copy.deepcopy(model).eval()(picture).shape)
