@@ -1,0 +1,161 @@
+"""Views: which part of a picture is seen, at what size, and mirrored or not; for a whole batch at once.
+
+A view is a box of the source, a grid it is resized to (bilinear, antialiased where that shrinks it), a window of the
+grid, and a flip. Random resized crops, the evaluation crop and the Sharing-Matters crop are all views, so one
+function applies them all. Drawing parameters and applying them are separate, and both are pure.
+
+`view_padded` is for a GPU: resizing rows and columns are two banded matrices, so a batch of views is two batched
+matrix products, whatever the boxes. `view_each` is for a CPU.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+class Views(NamedTuple):
+    """One view a picture; every field has shape (b,), int64, `flip` is bool."""
+
+    top: Tensor  # the box, in source pixels
+    left: Tensor
+    height: Tensor
+    width: Tensor
+    rows: Tensor  # the grid the box is resized to
+    columns: Tensor
+    y: Tensor  # first row and column of the window in the grid
+    x: Tensor
+    flip: Tensor
+
+    def to(self, device: torch.device | str) -> Views:
+        return Views(*(field.to(device, non_blocking=True) for field in self))
+
+
+def random_resized_crop(
+    heights: Tensor,
+    widths: Tensor,
+    size: int,
+    scale: tuple[float, float] = (0.08, 1.0),
+    ratio: tuple[float, float] = (3 / 4, 4 / 3),
+    flip: float = 0.5,
+    generator: torch.Generator | None = None,
+) -> Views:
+    """Draw random resized crops as torchvision does: ten tries at a box of random area and ratio, else the centre.
+
+    Everything stays on the device of `heights`; only the random numbers are drawn where the generator lives.
+    """
+    draws = _uniform((5, 10, len(heights)), heights.device, generator)
+    height, width = heights.double(), widths.double()
+    area = height * width * (scale[0] + draws[0] * (scale[1] - scale[0]))
+    low, high = math.log(ratio[0]), math.log(ratio[1])
+    aspect = torch.exp(low + draws[1] * (high - low))
+    box_width, box_height = torch.round(torch.sqrt(area * aspect)), torch.round(torch.sqrt(area / aspect))
+    fits = (box_width > 0) & (box_width <= width) & (box_height > 0) & (box_height <= height)
+    first = fits.to(torch.int8).argmax(dim=0, keepdim=True)  # 0 also where none fits
+    box_width, box_height = box_width.gather(0, first)[0], box_height.gather(0, first)[0]
+    top = torch.floor(draws[2].gather(0, first)[0] * (height - box_height + 1))
+    left = torch.floor(draws[3].gather(0, first)[0] * (width - box_width + 1))
+    # No try fits (a very long picture): the largest centred box whose ratio is allowed.
+    centre_width = torch.minimum(width, torch.round(height * ratio[1]))
+    centre_height = torch.minimum(height, torch.round(width / ratio[0]))
+    centre = (
+        torch.floor((height - centre_height) / 2), torch.floor((width - centre_width) / 2), centre_height, centre_width
+    )  # fmt: skip
+    ok = fits.any(dim=0)
+    box = [torch.where(ok, a, b).long() for a, b in zip((top, left, box_height, box_width), centre, strict=True)]
+    whole, zero = torch.full_like(box[0], size), torch.zeros_like(box[0])
+    return Views(*box, whole, whole, zero, zero, draws[4, 0] < flip)
+
+
+def centre_crop(heights: Tensor, widths: Tensor, short_side: int, size: int) -> Views:
+    """Resize the short side to `short_side`, cut the centre `size` × `size`: the evaluation view."""
+    zero = torch.zeros_like(heights)
+    rows = torch.where(heights <= widths, short_side, torch.floor(short_side * heights.double() / widths).long())
+    columns = torch.where(widths <= heights, short_side, torch.floor(short_side * widths.double() / heights).long())
+    y, x = (torch.round((side - size) / 2).long() for side in (rows, columns))
+    return Views(zero, zero, heights, widths, rows, columns, y, x, zero.bool())
+
+
+def squeezed_random_crop(
+    heights: Tensor,
+    widths: Tensor,
+    side: int,
+    size: int,
+    flip: float = 0.5,
+    generator: torch.Generator | None = None,
+) -> Views:
+    """Resize to `side` × `side` whatever the ratio, cut a random `size` × `size` window (Sharing Matters: 256, 224)."""
+    draws = _uniform((3, len(heights)), heights.device, generator)
+    zero = torch.zeros_like(heights)
+    y, x = ((draws[i] * (side - size + 1)).long() for i in range(2))
+    grid = torch.full_like(heights, side)
+    return Views(zero, zero, heights, widths, grid, grid, y, x, draws[2] < flip)
+
+
+def _uniform(shape: tuple[int, ...], device: torch.device, generator: torch.Generator | None) -> Tensor:
+    source = device if generator is None else generator.device
+    return torch.rand(shape, dtype=torch.float64, device=source, generator=generator).to(device, non_blocking=True)
+
+
+def view_padded(pictures: Tensor, views: Views, size: int, dtype: torch.dtype | None = None) -> Tensor:
+    """Apply views to pictures (b, H, W, 3) uint8, padded at the bottom and right: (b, 3, size, size) in [0, 1].
+
+        out[c] = Y · picture[c] · Xᵀ,    Y (size × H), X (size × W)
+
+    Row i of Y holds the triangle filter around the place in the box that row i of the window shows, its width the
+    step between rows (at least one source pixel), zero outside the box, and sums to one: torch's antialiased
+    bilinear interpolation. `dtype` is that of the products: float16 on CUDA (uint8 is exact in it, errors stay below
+    a fifth of a grey level), float32 elsewhere.
+    """
+    if dtype is None:
+        dtype = torch.float16 if pictures.is_cuda else torch.float32
+    b, height, width, _ = pictures.shape
+    down = _bands(views.top, views.height, views.rows, views.y, size, height, torch.zeros_like(views.flip), dtype)
+    across = _bands(views.left, views.width, views.columns, views.x, size, width, views.flip, dtype)
+    planes = pictures.permute(0, 1, 3, 2).to(dtype, memory_format=torch.contiguous_format)  # (b, H, 3, W)
+    half = torch.bmm(planes.view(b, height * 3, width), across.transpose(1, 2))  # (b, H·3, size)
+    out = torch.bmm(down, half.view(b, height, 3 * size)).view(b, size, 3, size)
+    return out.permute(0, 2, 1, 3).to(torch.float32, memory_format=torch.contiguous_format).mul_(1 / 255)
+
+
+def _bands(
+    start: Tensor, length: Tensor, grid: Tensor, offset: Tensor, size: int, n: int, flip: Tensor, dtype: torch.dtype
+) -> Tensor:
+    """The resizing matrices of one axis: (b, size, n)."""
+    device = start.device
+    step = length.float() / grid
+    reach = step.clamp(min=1.0)[:, None]
+    target = torch.arange(size, device=device).expand(len(start), size)
+    target = torch.where(flip[:, None], size - 1 - target, target)
+    centre = ((target + offset[:, None] + 0.5) * step[:, None] + start[:, None]) / reach  # (b, size)
+    pixel = torch.arange(n, device=device)
+    outside = (pixel < start[:, None]) | (pixel >= (start + length)[:, None])
+    place = ((pixel + 0.5) / reach).masked_fill_(outside, 1e9)  # (b, n): far from every centre, so of no weight
+    weights = (place[:, None, :] - centre[:, :, None]).abs_().neg_().add_(1.0).clamp_(min=0.0)
+    return (weights / weights.sum(dim=2, keepdim=True)).to(dtype)
+
+
+def view_each(pictures: Sequence[Tensor], views: Views, size: int) -> Tensor:
+    """Apply views to pictures (H, W, 3) uint8 of any sizes, one by one: (b, 3, size, size) in [0, 1].
+
+    On a CPU torch's native uint8 kernel on one box is ten times quicker than the banded products over the padded
+    batch (it skips the zeros and works in fixed point), so here a loop over the batch is the fast form. Its results
+    are those of torchvision's v2 transforms on uint8: rounded to whole grey levels.
+    """
+    # channels-last storage, the layout of the sources: the kernel's quickest
+    out = torch.empty(len(pictures), size, size, 3, dtype=torch.uint8)
+    boxes = torch.stack(views[:8], dim=1).tolist()
+    for i, (picture, (top, left, height, width, rows, columns, y, x)) in enumerate(zip(pictures, boxes, strict=True)):
+        box = picture[top : top + height, left : left + width]
+        if (height, width) != (rows, columns):
+            planes = box.permute(2, 0, 1)[None].contiguous(memory_format=torch.channels_last)
+            planes = F.interpolate(planes, (rows, columns), mode="bilinear", antialias=True)
+            box = planes[0].permute(1, 2, 0)
+        out[i] = box[y : y + size, x : x + size]
+    planes = out.permute(0, 3, 1, 2).to(torch.float32, memory_format=torch.contiguous_format).mul_(1 / 255)
+    return torch.where(views.flip[:, None, None, None], planes.flip(3), planes) if bool(views.flip.any()) else planes

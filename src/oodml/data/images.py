@@ -1,0 +1,153 @@
+"""`Images`: the decoded pictures of a data set, and batches of views of them on a device."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from oodml._errors import OodmlError
+from oodml.data._cache import CHUNK_PIXELS, PixelCache, open_or_build
+from oodml.data._dataset import Dataset, Transforms
+from oodml.data.augment import Views, centre_crop, random_resized_crop, squeezed_random_crop, view_each, view_padded
+
+_GPU_SHARE = 0.6  # of the free memory that pictures may take; the network needs the rest
+_GPU_BATCH = 256  # views made at once: larger batches would only need more memory
+
+
+def load_images(
+    ds: Dataset,
+    device: str | torch.device = "cpu",
+    short_side: int | None = None,
+    strict: bool = False,
+    workers: int | None = None,
+    quiet: bool = False,
+    transforms: Transforms | None = None,
+) -> Images:
+    """The pictures of `ds`, decoded once into a cache and from then on read from there, ready on `device`.
+
+    A picture that cannot be read is left out and named in a warning (an error with `strict`); `Images.dataset` is the
+    data set without those, and all positions refer to it. `short_side` (default: the transforms') is the size pictures
+    are shrunk to; `transforms` replaces the data set's own; `workers` decode (default: one a core).
+    """
+    transforms = transforms or ds.transforms
+    short_side = transforms.short_side if short_side is None else short_side
+    if short_side < 1:
+        raise OodmlError(f"short_side must be at least 1 pixel, got {short_side}.")
+    cache = open_or_build(ds, short_side, workers, quiet)
+    if cache.failed:
+        shown = "; ".join(f"{f['name']} ({f['reason']})" for f in cache.failed[:5])
+        more = f"; and {len(cache.failed) - 5} more" if len(cache.failed) > 5 else ""
+        problem = f"{len(cache.failed)} of {len(ds)} pictures of {ds.name!r} cannot be read: {shown}{more}."
+        if strict:
+            raise OodmlError(f"{problem} Replace or remove them, or leave out strict to skip them.")
+        warnings.warn(f"{problem} They are left out.", stacklevel=2)
+        ds = ds.subset(cache.rows)
+    return Images(ds, cache, torch.device(device), transforms)
+
+
+class Images:
+    """Decoded pictures. Positions are those of `dataset`; views are float32 (b, 3, size, size) in [0, 1].
+
+    On a GPU all pictures live in its memory when they fit; otherwise every batch is gathered from the memory-mapped
+    file into pinned memory and copied. Mean and standard deviation belong to the network, not here.
+    """
+
+    def __init__(self, dataset: Dataset, cache: PixelCache, device: torch.device, transforms: Transforms) -> None:
+        self.dataset, self.device, self.transforms = dataset, device, transforms
+        self.heights, self.widths = cache.heights, cache.widths
+        self._starts = cache.starts
+        self._chunks = torch.from_numpy(cache.pixels).view(torch.int64)  # 8 bytes at a time: a gather moves words
+        self.resident = device.type != "cuda" or _fits(self._chunks, device)
+        if device.type == "cuda" and self.resident:
+            self._chunks = self._chunks.to(device)
+
+    def __len__(self) -> int:
+        return len(self.heights)
+
+    def __repr__(self) -> str:
+        place = str(self.device) if self.resident else f"pinned batches to {self.device}"
+        return f"Images({self.dataset.name!r}, {len(self)} pictures, {place})"
+
+    def pixels(self, i: int) -> Tensor:
+        """Picture `i` as cached: (H, W, 3) uint8."""
+        pitch = -(-int(self.widths[i]) // CHUNK_PIXELS)
+        start = int(self._starts[i])
+        rows = self._chunks[start : start + int(self.heights[i]) * pitch].view(torch.uint8)
+        return rows.view(int(self.heights[i]), pitch * CHUNK_PIXELS, 3)[:, : int(self.widths[i])]
+
+    def eval_view(self, indices: Sequence[int] | np.ndarray | Tensor, size: int | None = None) -> Tensor:
+        """Short side resized, centre cut. Another `size` than the transforms' scales the short side along."""
+        rows = self._positions(indices)
+        side, own = self.transforms.short_side, self.transforms.size
+        size = own if size is None else size
+        short_side = side if size == own else round(side * size / own)
+        return self._apply(rows, centre_crop(*self._extent(rows), short_side, size), size)
+
+    def train_view(
+        self,
+        indices: Sequence[int] | np.ndarray | Tensor,
+        generator: torch.Generator | None = None,
+        crop_scale: tuple[float, float] | None = None,
+        size: int | None = None,
+    ) -> Tensor:
+        """A freshly drawn training view of each picture; a generator on the device draws without waiting for it."""
+        rows = self._positions(indices)
+        how = self.transforms if crop_scale is None else replace(self.transforms, crop_scale=tuple(crop_scale))
+        size = how.size if size is None else size
+        extent = self._extent(rows)
+        if how.train == "crop":
+            side = round(how.short_side * size / how.size)
+            return self._apply(rows, squeezed_random_crop(*extent, side, size, how.flip, generator), size)
+        views = random_resized_crop(*extent, size, how.crop_scale, how.crop_ratio, how.flip, generator)
+        return self._apply(rows, views, size)
+
+    def _positions(self, indices: Sequence[int] | np.ndarray | Tensor) -> np.ndarray:
+        rows = np.asarray(indices.cpu() if isinstance(indices, Tensor) else indices, dtype=np.int64)
+        if rows.ndim != 1 or (len(rows) and not (0 <= rows.min() and rows.max() < len(self))):
+            raise OodmlError(f"Positions of pictures are a flat list of numbers between 0 and {len(self) - 1}.")
+        return rows
+
+    def _extent(self, rows: np.ndarray) -> tuple[Tensor, Tensor]:
+        return tuple(self._send(side[rows]) for side in (self.heights, self.widths))  # type: ignore[return-value]
+
+    def _apply(self, rows: np.ndarray, views: Views, size: int) -> Tensor:
+        if self.device.type == "cpu":
+            return view_each([self.pixels(i) for i in rows], views, size)
+        parts = [slice(i, i + _GPU_BATCH) for i in range(0, len(rows), _GPU_BATCH)] or [slice(0, 0)]
+        made = [view_padded(self._padded(rows[p]), Views(*(f[p] for f in views)), size) for p in parts]
+        return made[0] if len(made) == 1 else torch.cat(made)
+
+    def _padded(self, rows: np.ndarray) -> Tensor:
+        """The pictures as one array (b, H, W, 3) uint8 on the device, H and W those of the largest.
+
+        Beyond its own edge a picture repeats pixels of its own; no view looks there.
+        """
+        height = int(self.heights[rows].max(initial=1))
+        across = -(-int(self.widths[rows].max(initial=1)) // CHUNK_PIXELS)
+        place = self._send if self.resident else torch.from_numpy
+        starts, heights, widths = (place(a[rows]) for a in (self._starts, self.heights, self.widths))
+        pitch = (widths + CHUNK_PIXELS - 1) // CHUNK_PIXELS
+        down = torch.arange(height, device=starts.device).expand(len(rows), height).minimum(heights[:, None] - 1)
+        along = torch.arange(across, device=starts.device).expand(len(rows), across).minimum(pitch[:, None] - 1)
+        chunk = (starts[:, None] + down * pitch[:, None])[:, :, None] + along[:, None, :]
+        if self.resident:
+            words = self._chunks.index_select(0, chunk.view(-1))
+        else:
+            words = torch.empty(chunk.numel(), self._chunks.shape[1], dtype=torch.int64, pin_memory=True)
+            torch.index_select(self._chunks, 0, chunk.view(-1), out=words)
+            words = words.to(self.device, non_blocking=True)
+        return words.view(torch.uint8).view(len(rows), height, across * CHUNK_PIXELS, 3)
+
+    def _send(self, values: np.ndarray) -> Tensor:
+        host = torch.from_numpy(np.ascontiguousarray(values))
+        return host.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else host
+
+
+def _fits(chunks: Tensor, device: torch.device) -> bool:
+    free, _ = torch.cuda.mem_get_info(device)
+    return chunks.numel() * chunks.element_size() <= _GPU_SHARE * free
