@@ -1,4 +1,4 @@
-"""Keep small matrix work on one thread.
+"""Keep matrix work that cannot use more on one thread.
 
 A singular value decomposition of 100 × 100 takes 2 ms on one thread. Two threads gain nothing on it, and wait for
 each other at every column: 135 ms were measured on a busy machine.

@@ -112,7 +112,8 @@ def _nuclear_norm(matrix: np.ndarray) -> float:
 
 def _sum_of_roots(symmetric: np.ndarray) -> float:
     """Σ √λ over the eigenvalues of a positive semi-definite matrix; those within rounding of zero count as zero."""
-    eigenvalues = np.linalg.eigvalsh(symmetric)
+    with one_thread_if(True):  # its inner loop waits for memory: 0.9 s on one thread at D = 2,048, up to 30 s on two
+        eigenvalues = np.linalg.eigvalsh(symmetric)
     noise = len(eigenvalues) * np.finfo(np.float64).eps * max(eigenvalues[-1], 0.0)
     return float(np.sqrt(eigenvalues[eigenvalues > noise]).sum())
 
@@ -120,7 +121,8 @@ def _sum_of_roots(symmetric: np.ndarray) -> float:
 def _semidefinite_factor(covariance: np.ndarray | None) -> np.ndarray:
     """F (r × D) with FᵀF = Σ, by Cholesky with pivots: Σ may be singular (a feature that is always 0)."""
     assert covariance is not None
-    upper, pivots, rank, _ = lapack.dpstrf(covariance, lower=0)
+    with one_thread_if(True):
+        upper, pivots, rank, _ = lapack.dpstrf(covariance, lower=0)
     factor = np.empty((rank, len(covariance)))
     factor[:, pivots - 1] = np.triu(upper[:rank])
     return factor

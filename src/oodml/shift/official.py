@@ -21,8 +21,8 @@ from oodml.shift.split import Episode, Split, Splits
 _HARMLESS = {
     ("numpy", "dtype"),
     ("numpy", "ndarray"),
-    *((core, "scalar") for core in ("numpy.core.multiarray", "numpy._core.multiarray")),
-    *((core, "_reconstruct") for core in ("numpy.core.multiarray", "numpy._core.multiarray")),
+    *((f"numpy.{core}.multiarray", name) for core in ("core", "_core") for name in ("scalar", "_reconstruct")),
+    *((f"numpy.{core}.numeric", "_frombuffer") for core in ("core", "_core")),  # how protocol 5 writes arrays
     ("_codecs", "encode"),  # how protocol 2 writes bytes
     ("collections", "OrderedDict"),
 }
