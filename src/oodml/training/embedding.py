@@ -128,7 +128,7 @@ def evaluate_run(
     else:
         found = choose_split(chosen, config.split if split is None else split)
         indices = choose_sets(chosen, found, hold_out=False).test
-    source = ImageSource(load_images(chosen, trained.device), None, channels_last=False)
+    source = ImageSource(load_images(chosen, trained.device))
     processes = Processes(device=trained.device)
     rows = embed(trained.embedder, trained.method.test_embedding, source, indices, processes, 128)
     return evaluate(rows, chosen.labels[indices], metrics)

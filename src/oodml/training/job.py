@@ -178,7 +178,7 @@ def _make_source(config: RunConfig, dataset: Dataset, embedder: Embedder, sets: 
             dataset = dataclasses.replace(
                 dataset, transforms=dataclasses.replace(dataset.transforms, train=config.transform)
             )
-        return ImageSource(load_images(dataset, device), config.crop_scale, channels_last=device.type == "cuda")
+        return ImageSource(load_images(dataset, device), config.crop_scale)
     for parameter in embedder.backbone.parameters():
         parameter.requires_grad_(False)
     features = extract_features(
@@ -217,7 +217,7 @@ def _place(embedder: Embedder, method: Method, config: RunConfig, processes: Pro
     embedder.gather = distributed.gather if processes.count > 1 else None
     if config.precision == "bf16" or (config.precision == "auto" and on_gpu):
         embedder.autocast = torch.bfloat16
-    if config.train == "all" and on_gpu:
+    if config.train == "all":
         embedder.backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     if config.train == "all" and (on_gpu if config.compile is None else config.compile):
         embedder.backbone.compile(dynamic=False)

@@ -20,18 +20,20 @@ class Source(Protocol):
 
 
 class ImageSource:
-    """Augmented views for training, the evaluation view otherwise, made on the device."""
+    """Augmented views for training, the evaluation view otherwise, made on the device.
 
-    def __init__(self, images: Images, crop_scale: tuple[float, float] | None, channels_last: bool) -> None:
+    Pixels lie channels-last: convolution, batch-norm and pooling are 2-3 times as fast so, on a CPU too.
+    """
+
+    def __init__(self, images: Images, crop_scale: tuple[float, float] | None = None) -> None:
         self.images, self.crop_scale = images, crop_scale
-        self.format = torch.channels_last if channels_last else torch.contiguous_format
 
     def train(self, indices: Tensor, generator: torch.Generator) -> Tensor:
         images = self.images.train_view(indices, generator, crop_scale=self.crop_scale)
-        return images.contiguous(memory_format=self.format)
+        return images.contiguous(memory_format=torch.channels_last)
 
     def evaluate(self, indices: Tensor) -> Tensor:
-        return self.images.eval_view(indices).contiguous(memory_format=self.format)
+        return self.images.eval_view(indices).contiguous(memory_format=torch.channels_last)
 
 
 class FeatureSource:

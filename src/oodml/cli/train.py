@@ -1,0 +1,106 @@
+"""`oodml train`: one run, from settings to scores."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from oodml.cli._app import app, out, print_table
+
+if TYPE_CHECKING:
+    from oodml.training import Result
+
+
+@app.command("train")
+def train_command(
+    config: Path | None = typer.Argument(None, help="A YAML file of settings; the options below replace its values."),
+    dataset: str | None = typer.Option(None, help="Data set: glyphs, cub200, cars196, folder, ... (default: glyphs)."),
+    root: str | None = typer.Option(None, help="Where the data set's pictures are."),
+    split: str | None = typer.Option(None, help="'default', a split file, or FILE#NAME for one of a series."),
+    backbone: str | None = typer.Option(None, help="tiny, resnet50, tf_efficientnet_lite0, any timm name."),
+    weights: str | None = typer.Option(None, help="A file of trained weights for the backbone."),
+    method: str | None = typer.Option(None, help="A method's or a loss's name; `oodml methods` lists them."),
+    embedding_dim: int | None = typer.Option(None, "--embedding-dim", "-d", help="Size of the embedding."),
+    depth: str | None = typer.Option(None, "--train", help="all, or head: frozen backbone, heads only."),
+    epochs: int | None = typer.Option(None, help="Length of the run in epochs ..."),
+    steps: int | None = typer.Option(None, help="... or in steps."),
+    batch_size: int | None = typer.Option(None, help="Images a batch, over all processes."),
+    lr: float | None = typer.Option(None, help="Learning rate."),
+    protocol: str | None = typer.Option(None, help="A paper's settings: revisiting, oodml, s2sd, sharing."),
+    selection: str | None = typer.Option(None, help="val, val-then-full, last, or test (the papers' habit)."),
+    seed: int | None = typer.Option(None, help="The seed everything random derives from."),
+    folder: str | None = typer.Option(None, "--out", help="The run's folder; an unfinished run in it goes on."),
+    device: str | None = typer.Option(None, help="auto, cpu, cuda."),
+    setting: list[str] = typer.Option(
+        [], "--set", help="Any other setting as key=value, e.g. --set samples_per_class=4."
+    ),
+    quiet: bool = typer.Option(False, help="No progress bar."),
+) -> None:
+    """Train an embedder and measure it on classes it has not seen.
+
+    For several processes: torchrun --nproc-per-node N -m oodml train ...
+    """
+    from oodml._progress import console
+    from oodml.config import RunConfig
+    from oodml.training import Interrupted, train
+
+    given = {
+        "dataset": dataset,
+        "split": split,
+        "backbone": backbone,
+        "weights": weights,
+        "method": method,
+        "embedding_dim": embedding_dim,
+        "train": depth,
+        "epochs": epochs,
+        "steps": steps,
+        "batch_size": batch_size,
+        "lr": lr,
+        "protocol": protocol,
+        "selection": selection,
+        "seed": seed,
+        "out": folder,
+        "device": device,
+    }
+    values: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+    values |= _parse(setting) | ({"quiet": True} if quiet else {})
+    if root is not None:
+        values["dataset"] = {"name": values.get("dataset", "folder"), "root": root}
+    settings = RunConfig.load(config, **values) if config is not None else RunConfig(**values)
+    try:
+        result = train(settings)
+    except Interrupted as stopped:
+        console.print(str(stopped))
+        sys.exit(130)
+    _show(result)
+
+
+def _parse(settings: list[str]) -> dict[str, Any]:
+    import yaml
+
+    from oodml._errors import OodmlError
+
+    found = {}
+    for each in settings:
+        key, equals, text = each.partition("=")
+        if not equals:
+            raise OodmlError(f"--set takes key=value, got {each!r}.")
+        found[key] = yaml.safe_load(text)
+    return found
+
+
+def _show(result: Result) -> None:
+    data = result.data
+    rows = [
+        [name, *(f"{100 * column[name]:.1f}" for column in (result.untrained, result.scores)), f"{100 * gain:+.1f}"]
+        + [f"{100 * column[name]:.1f}" for column in (result.last, result.best_on_test)]
+        for name, gain in result.gain.items()
+    ]
+    columns = ["test classes, %", "untrained", f"selected ({data['selection']})", "gain", "last", "best on test"]
+    print_table(f"{data['dataset']['name']} · {data['config']['method']['name']} · seed {data['seed']}", columns, rows)
+    seconds, rate, epoch = data["seconds"], data["images_per_second"], data["selected"]["epoch"]
+    out.print(f"epoch {epoch:g} selected · {seconds:.1f} s · {rate:,.0f} images/s while training", highlight=False)
+    out.print(f"run folder: {result.path}", highlight=False, soft_wrap=True)
