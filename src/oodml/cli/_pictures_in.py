@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 
     from oodml.data import Dataset
 
+T = TypeVar("T")
 BACKBONE = "tf_efficientnet_lite0"
 DATASET = typer.Argument(help="Name of a data set, or a folder or tar of class folders.")
 MODE = typer.Option("class-means", "--fid-mode", help="Distance over class-means (the papers) or over images.")
@@ -75,6 +78,21 @@ def features_of(data: Described) -> dict[str, str]:
 def note(text: str) -> None:
     """A remark for the reader, on stderr."""
     console.print(text, highlight=False, soft_wrap=True)
+
+
+def quietly(function: Callable[..., T], *arguments: Any, **options: Any) -> T:
+    """Call `function` and show its warnings as plain sentences, without the place in the program."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        result = function(*arguments, **options)
+    for each in caught:
+        note(f"warning: {each.message}")
+    return result
+
+
+def both(train: int, test: int) -> str:
+    """Sizes of the two sides, for a table."""
+    return f"{train:,} + {test:,}"
 
 
 def _is_picture(path: Path) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from oodml.cli._app import app, out, print_table
-from oodml.cli._pictures_in import BACKBONE_OPTION, WEIGHTS_OPTION, Described, describe, note, open_pictures
+from oodml.cli._pictures_in import BACKBONE_OPTION, WEIGHTS_OPTION, Described, describe, note, open_pictures, quietly
 
 if TYPE_CHECKING:
     import numpy as np
@@ -54,7 +54,8 @@ def _place(source: Described, other: Described, count: int, draws: int) -> None:
     ds = source.ds
     splits: list[tuple[str, np.ndarray, np.ndarray]] = []
     if len(ds.classes) >= 4:
-        built = build_splits(
+        built = quietly(
+            build_splits,
             source.features, ds.labels, class_names=ds.classes, n_splits=count, fid_mode="images"
         )  # fmt: skip
         splits = [(split.name, ds.indices_of(split.train), ds.indices_of(split.test)) for split in built]
@@ -92,8 +93,9 @@ def _duplicates(source: Described, other: Described, cosine: float, likeness: fl
         for (i, j, _), score in sorted(same, key=lambda each: -each[1])[:shown]
     ]
     affected = len({j for (_, j, _), _ in same})
-    title = f"{affected} of {len(other.ds)} target pictures are in the training set too, or nearly"
-    print_table(title, ["training picture", "target picture", "likeness"], rows)
+    told = f"{affected} of {len(other.ds)} target pictures are in the training set too, or nearly."
+    out.print(told, soft_wrap=True, highlight=False)
+    print_table("Shared pictures", ["training picture", "target picture", "likeness"], rows)
     if len(same) > shown:
         out.print(f"and {len(same) - shown} more pairs (--shown {len(same)} lists all)")
 

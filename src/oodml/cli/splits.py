@@ -18,10 +18,12 @@ from oodml.cli._pictures_in import (
     TEST_ROOT,
     WEIGHTS_OPTION,
     Described,
+    both,
     describe,
     features_of,
     note,
     open_dataset,
+    quietly,
 )
 
 if TYPE_CHECKING:
@@ -60,7 +62,8 @@ def build(
     elif start not in ("half", "random"):
         chosen = Split.load(start)
     data = describe(ds, backbone, weights)
-    series = build_splits(
+    series = quietly(
+        build_splits,
         *data.labelled[:2],
         class_names=ds.classes,
         start=chosen,
@@ -69,17 +72,17 @@ def build(
         removal=removal,
         keep=keep,
         n_splits=count,
-        fid_mode=fid_mode,  # type: ignore[arg-type]
+        fid_mode=fid_mode,
         seed=seed,
         dataset=ds.name,
         provenance=features_of(data),
     )
     save_splits(output, series)
     rows = [
-        (s.name, p["stage"], p["step"], *p["classes"], *p["images"], f"{s.fid:.2f}")
+        (s.name, p["stage"], p["step"], both(*p["classes"]), both(*p["images"]), f"{s.fid:.2f}")
         for s, p in ((s, s.provenance) for s in series)
     ]
-    columns = ["split", "stage", "step", "train classes", "test classes", "train images", "test images", "FID"]
+    columns = ["split", "stage", "step", "classes", "images", "FID"]
     print_table(f"{ds.name}, {backbone}, FID over {fid_mode}", columns, rows)
     out.print(f"{len(series)} splits in {output}", soft_wrap=True)
 
@@ -105,9 +108,9 @@ def show(
     for split in series:
         found = ruler.measure(split)
         kid = f"{found.kid:.4f} ± {found.kid.standard_error:.4f}" if found.kid is not None else "–"
-        images = (found.train_images, found.test_images)
-        rows.append((split.name, len(split.train), len(split.test), *images, f"{found.fid:.2f}", kid))
-    columns = ["split", "train classes", "test classes", "train images", "test images", "FID", "KID"]
+        sizes = both(len(split.train), len(split.test)), both(found.train_images, found.test_images)
+        rows.append((split.name, *sizes, f"{found.fid:.2f}", kid))
+    columns = ["split", "classes", "images", "FID", "KID"]
     print_table(f"{data.ds.name}, {data.backbone}, over {series[0].fid_mode}", columns, rows)
     folder = folder or Path(file.partition("#")[0]).parent
     if series.progression:

@@ -19,6 +19,7 @@ from oodml.cli._pictures_in import (
     describe,
     features_of,
     open_dataset,
+    quietly,
 )
 from oodml.cli.splits import splits
 
@@ -43,7 +44,8 @@ def compare(
     for name, weights in ((first, first_weights), (second, second_weights)):
         data = describe(ds, name, weights)
         mode: Any = fid_mode
-        built = build_splits(
+        built = quietly(
+            build_splits,
             *data.labelled[:2], class_names=ds.classes, start=start, n_splits=count, fid_mode=mode
         )  # fmt: skip
         series.append(built)

@@ -73,10 +73,17 @@ def draw_map(
         axes = figure.add_subplot(1, len(panels), column + 1)
         in_train, in_test = np.isin(shown, train), np.isin(shown, test)
         left_out = ~in_train & ~in_test
-        axes.scatter(*points[left_out].T, s=4, color="#d9dbdf", lw=0, label="left out" if left_out.any() else None)
+        axes.scatter(
+            points[left_out, 0],
+            points[left_out, 1],
+            s=4,
+            color="#d9dbdf",
+            lw=0,
+            label="left out" if left_out.any() else None,
+        )
         both = np.flatnonzero(~left_out)
         both = both[np.random.default_rng(seed).permutation(len(both))]  # so that neither side covers the other
-        axes.scatter(*points[both].T, s=6, c=np.where(in_train[both], TRAIN, TEST), lw=0, alpha=0.75)
+        axes.scatter(points[both, 0], points[both, 1], s=6, c=np.where(in_train[both], TRAIN, TEST), lw=0, alpha=0.75)
         axes.set_title(title, fontsize=11)
         axes.set_xticks([])
         axes.set_yticks([])

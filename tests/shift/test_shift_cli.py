@@ -1,0 +1,157 @@
+"""The commands about splits and shift, from pictures in folders to printed tables and written files."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner, Result
+
+from oodml import OodmlError
+from oodml.cli._app import app
+from oodml.shift import load_splits
+
+for module in ("splits", "splits_more", "shift"):
+    importlib.import_module(f"oodml.cli.{module}")
+
+
+def run(*arguments: str | Path) -> Result:
+    result = CliRunner().invoke(app, [str(a) for a in arguments])
+    if result.exception is not None and not isinstance(result.exception, OodmlError):
+        raise result.exception
+    return result
+
+
+def picture(hue: int, rng: np.random.Generator) -> Image.Image:
+    """A blob of one colour on a noisy ground; its place differs from picture to picture."""
+    pixels = rng.integers(0, 60, (40, 40, 3))
+    x, y = rng.integers(4, 24, 2)
+    pixels[y : y + 12, x : x + 12] = [(hue * 37) % 256, (hue * 91) % 256, (hue * 53 + 90) % 256]
+    return Image.fromarray(pixels.astype(np.uint8))
+
+
+@pytest.fixture(scope="module")
+def zoo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Eight classes of eight pictures, and a target folder of loose pictures, two of which are copies."""
+    root = tmp_path_factory.mktemp("shift-cli")
+    rng = np.random.default_rng(0)
+    for c in range(8):
+        (root / "zoo" / f"class{c}").mkdir(parents=True)
+        for i in range(8):
+            picture(c, rng).save(root / "zoo" / f"class{c}" / f"{i}.png")
+    (root / "target").mkdir()
+    for i in range(20):
+        picture(20 + i % 3, rng).save(root / "target" / f"new{i}.png")
+    for i in range(2):
+        Image.open(root / "zoo" / "class3" / f"{i}.png").resize((50, 50)).save(root / "target" / f"copy{i}.png")
+    return root
+
+
+@pytest.fixture(autouse=True)
+def own_cache(zoo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OODML_CACHE", str(zoo / "cache"))
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+@pytest.fixture(scope="module")
+def series(zoo: Path) -> Path:
+    path = zoo / "splits.json"
+    patch = pytest.MonkeyPatch()
+    patch.setenv("OODML_CACHE", str(zoo / "cache"))
+    built = run("splits", "build", zoo / "zoo", "-o", path, "-n", "3", "--reverse", "--backbone", "tiny")
+    patch.undo()
+    assert built.exit_code == 0, built.output
+    return path
+
+
+def test_build_writes_a_series_that_says_how_it_was_made(series: Path) -> None:
+    splits = load_splits(series)
+    assert len(splits) == 3
+    assert {s.provenance["backbone"] for s in splits} == {"tiny"}
+    assert {s.dataset for s in splits} == {"folder"}
+    assert any(s.provenance["stage"] == "start" and s.train == [f"class{i}" for i in range(4)] for s in splits)
+    assert len(splits.progression) >= 3
+
+
+def test_show_prints_the_table_and_draws_both_pictures(zoo: Path, series: Path) -> None:
+    shown = run("splits", "show", series, "--root", zoo / "zoo", "--out", zoo / "pictures", "--projection", "pca")
+    assert shown.exit_code == 0
+    for split in load_splits(series):
+        assert f"{split.fid:.2f}" in shown.stdout
+    assert "KID" in shown.stdout
+    for name in ("progression.png", "map.png"):
+        assert Image.open(zoo / "pictures" / name).size[0] > 300
+
+
+def test_verify_accepts_what_is_true_and_tells_what_is_not(zoo: Path, series: Path) -> None:
+    good = run("splits", "verify", series, "--root", zoo / "zoo")
+    assert good.exit_code == 0
+    assert good.stdout.count("as stated") == 3
+    data = json.loads(series.read_text())
+    data["splits"][1]["fid"] *= 1.1
+    (zoo / "wrong.json").write_text(json.dumps(data))
+    wrong = run("splits", "verify", zoo / "wrong.json", "--root", zoo / "zoo")
+    assert isinstance(wrong.exception, OodmlError)
+    assert "1 of 3 distances differ" in str(wrong.exception)
+    data["splits"][0]["train"][0] = data["splits"][0]["val"][0] = "class-x"
+    (zoo / "unknown.json").write_text(json.dumps(data))
+    unknown = run("splits", "verify", zoo / "unknown.json", "--root", zoo / "zoo")
+    assert "'class-x'" in str(unknown.exception)
+
+
+def test_episodes_are_added_to_every_split(zoo: Path, series: Path) -> None:
+    path = zoo / "episodes.json"
+    arguments = ("--root", zoo / "zoo", "--shots", "2", "--shots", "3", "--episodes", "4", "-o", path)
+    assert run("splits", "episodes", series, *arguments).exit_code == 0
+    for split in load_splits(path):
+        assert {shots: len(listed) for shots, listed in split.episodes.items()} == {2: 4, 3: 4}
+    verified = run("splits", "verify", path, "--root", zoo / "zoo")
+    assert verified.exit_code == 0
+    assert "4×2, 4×3" in verified.stdout
+    too_many = run("splits", "episodes", series, "--root", zoo / "zoo", "--shots", "8", "-o", zoo / "never.json")
+    assert "8 shots need at least 9 images" in str(too_many.exception)
+    assert not (zoo / "never.json").exists()
+
+
+def test_iid_is_printed_beside_the_default_split(zoo: Path) -> None:
+    shown = run("splits", "iid", zoo / "zoo", "--backbone", "tiny", "--repeats", "4")
+    assert shown.exit_code == 0
+    assert "4 random halves" in shown.stdout
+    assert "±" in shown.stdout
+
+
+def test_compare_tells_how_far_two_networks_agree(zoo: Path) -> None:
+    shown = run("splits", "compare", zoo / "zoo", "tiny", "tiny", "-n", "3")
+    assert shown.exit_code == 0
+    assert "Rank correlation of the distances: 1.000" in shown.stdout
+    assert "100 %" in shown.stdout
+
+
+def test_official_splits_are_imported(zoo: Path) -> None:
+    official = {"cars196": {"1": {"train": ["a", "b"], "test": ["c"], "fid": 8.59, "split_val": ["a"]}}}
+    (zoo / "official_in.json").write_text(json.dumps(official))
+    shown = run("splits", "import", zoo / "official_in.json", "cars196", "-o", zoo / "official.json")
+    assert "8.59" in shown.stdout
+    assert load_splits(zoo / "official.json")[0].name == "official-1"
+
+
+def test_shift_places_a_folder_of_loose_pictures_and_names_shared_ones(zoo: Path) -> None:
+    shown = run("shift", zoo / "zoo", zoo / "target", "--backbone", "tiny", "-n", "3")
+    assert shown.exit_code == 0
+    assert "FID over images" in shown.stdout
+    assert "TARGET" in shown.stdout
+    assert "2 of 22 target pictures are in the training set too" in shown.stdout
+    for i in range(2):
+        assert f"class3/{i}.png" in shown.stdout
+        assert f"copy{i}.png" in shown.stdout
+
+
+def test_shift_without_classes_still_measures(zoo: Path) -> None:
+    shown = run("shift", zoo / "target", zoo / "target", "--backbone", "tiny")
+    assert shown.exit_code == 0
+    assert "0.00" in shown.stdout
+    assert "no splits to compare" in shown.stdout
