@@ -71,9 +71,7 @@ def build(name: str, seed: int) -> FeatureMap:
         model = _create(name, seed)
         channels = _output_shape(model)[1]
         if channels == 0:
-            raise OodmlError(
-                f"timm's {name!r} cannot be a backbone: without its classifier it gives no features."
-            )
+            raise OodmlError(f"timm's {name!r} cannot be a backbone: without its classifier it gives no features.")
         return FeatureMap(model, "pooled", channels)
     if getattr(model, "output_fmt", "NCHW") == "NHWC":
         return FeatureMap(model, "nhwc", shape[3])

@@ -1,0 +1,41 @@
+"""`oodml features`: compute and keep the features of a data set."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from oodml.cli._app import app, out
+
+
+@app.command()
+def features(
+    dataset: str = typer.Argument(help="A data set's name; `oodml datasets` lists them."),
+    root: Path = typer.Option(None, help="Where the data set lies, for those that are not embedded."),
+    backbone: str = typer.Option("tf_efficientnet_lite0", help="A registered backbone or any timm model."),
+    weights: Path = typer.Option(None, help="A weights file (.pth, .safetensors) instead of the published weights."),
+    views: int = typer.Option(0, help="How many augmented copies to add to the evaluation view."),
+    per_class: int = typer.Option(None, help="At most so many pictures a class; enough for measuring shift."),
+    size: int = typer.Option(None, help="Side of the pictures in pixels; default: the data set's, at least 64."),
+    device: str = typer.Option("auto", help="auto, cpu or cuda."),
+    seed: int = typer.Option(0, help="Seed of the augmented views and of --per-class."),
+    output: Path = typer.Option(None, "--output", "-o", help="Write features, labels and classes to this .npz file."),
+) -> None:
+    """Compute pooled features of every picture of DATASET; they are cached, a second call is instant."""
+    import numpy as np
+
+    import oodml
+    from oodml._files import atomic_file
+
+    ds = oodml.load_dataset(dataset, root=root)
+    if per_class:
+        ds = ds.sample(per_class, seed=seed)
+    found = oodml.extract_features(ds, backbone, weights=weights, views=views, size=size, device=device, seed=seed)
+    shape = " × ".join(f"{n:,}" for n in found.shape)
+    out.print(f"{ds.name}: {shape} features of {backbone} ({len(ds.classes)} classes)", highlight=False)
+    if output:
+        target = output if output.suffix == ".npz" else output.with_name(f"{output.name}.npz")
+        with atomic_file(target) as temporary, temporary.open("wb") as file:
+            np.savez(file, features=found, labels=ds.labels, classes=np.array(ds.classes))
+        out.print(f"written to {target}", highlight=False, soft_wrap=True)
