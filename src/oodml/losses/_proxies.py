@@ -67,14 +67,16 @@ class ProxyLoss(Loss):
                 f"embeddings have {embeddings.shape[1]} dimensions, but {type(self).__name__} was made for "
                 f"embedding_dim={self.embedding_dim}."
             )
-        return self.proxy_loss(embeddings @ self.unit_proxies(embeddings.dtype).T, labels.long())
-
-    def unit_proxies(self, dtype: torch.dtype) -> Tensor:
-        """The proxies on the unit sphere."""
-        return F.normalize(self.proxies.to(dtype), dim=1)
+        proxies = F.normalize(self.proxies.to(embeddings.dtype), dim=1)
+        value, penalty = self.proxy_loss(embeddings @ proxies.T, labels.long()), self.penalty(proxies)
+        return value if penalty is None else value + penalty
 
     def proxy_loss(self, cosines: Tensor, labels: Tensor) -> Tensor:
         raise NotImplementedError
+
+    def penalty(self, proxies: Tensor) -> Tensor | None:
+        """A term on the unit proxies alone."""
+        return None
 
     def param_groups(self, base_lr: float) -> list[dict[str, Any]]:
         return param_group(list(self.parameters()), max(self.lr, base_lr))

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from oodml._errors import OodmlError
 from oodml.losses import register_loss
 from oodml.losses._checks import require_positive
 from oodml.losses._proxies import ProxyLoss
+from oodml.losses.cosface import cosface
 
 
 def softtriple(cosines: Tensor, labels: Tensor, scale: float, gamma: float, margin: float) -> Tensor:
-    """Cross-entropy of scale · (S − margin·[own class]) of cosines (b, C, K) with K centres a class."""
-    similarities = ((cosines / gamma).softmax(2) * cosines).sum(2)
-    own = labels[:, None]
-    return F.cross_entropy(scale * similarities.scatter_add(1, own, similarities.new_full(own.shape, -margin)), labels)
+    """Cross-entropy of scale · (S − margin·[own class]) of cosines (b, K, C) with K centres a class."""
+    similarities = ((cosines / gamma).softmax(1) * cosines).sum(1)
+    return cosface(similarities, labels, scale, margin)
 
 
 def centre_spread(centres: Tensor) -> Tensor:
-    """Σ_c Σ_{k<k'} √(2.00001 − 2ψᵀψ') / (C·K·(K−1)) of unit centres (C, K, d): small where centres have merged."""
-    num_classes, per_class, _ = centres.shape
+    """Σ_c Σ_{k<k'} √(2.00001 − 2ψᵀψ') / (C·K·(K−1)) of unit centres (K, C, d): small where centres have merged."""
+    per_class, num_classes, _ = centres.shape
+    by_class = centres.transpose(0, 1)
     first, second = torch.triu_indices(per_class, per_class, offset=1, device=centres.device)
-    cosines = (centres @ centres.mT)[:, first, second]
+    cosines = (by_class @ by_class.mT)[:, first, second]
     return (2.00001 - 2 * cosines).sqrt().sum() / (num_classes * per_class * (per_class - 1))
 
 
@@ -39,7 +39,7 @@ class SoftTriple(ProxyLoss):
     L = −1/b Σᵢ log e^{λ(S_{i,yᵢ} − δ)} / (e^{λ(S_{i,yᵢ} − δ)} + Σ_{c≠yᵢ} e^{λS_{i,c}}) + τ·R,
     S_{i,c} = Σ_k softmax_k(φᵢᵀψ_{c,k}/γ) · φᵢᵀψ_{c,k},   R = Σ_c Σ_{k<k'} √(2.00001 − 2ψ_{c,k}ᵀψ_{c,k'}) / (C·K·(K−1))
 
-    φ (b, d) and ψ (C, K, d) on the unit sphere. R pulls the centres of a class together, so that only those that the
+    φ (b, d) and ψ (K, C, d) on the unit sphere. R pulls the centres of a class together, so that only those that the
     data needs stay apart.
 
     Qian et al., "SoftTriple Loss: Deep Metric Learning Without Triplet Sampling", ICCV 2019. K = 2, λ = 8, γ = .1,
@@ -77,8 +77,7 @@ class SoftTriple(ProxyLoss):
         self.gamma = require_positive("gamma", gamma)
 
     def proxy_loss(self, cosines: Tensor, labels: Tensor) -> Tensor:
-        by_class = cosines.unflatten(1, (-1, self.centres))
-        value = softtriple(by_class, labels, self.scale, self.gamma, self.margin)
-        if self.centres == 1:
-            return value
-        return value + self.tau * centre_spread(self.unit_proxies(cosines.dtype).unflatten(0, (-1, self.centres)))
+        return softtriple(cosines.unflatten(1, (self.centres, -1)), labels, self.scale, self.gamma, self.margin)
+
+    def penalty(self, proxies: Tensor) -> Tensor | None:
+        return self.tau * centre_spread(proxies.unflatten(0, (self.centres, -1))) if self.centres > 1 else None
