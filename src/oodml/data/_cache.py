@@ -21,7 +21,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from PIL import Image
@@ -101,13 +101,14 @@ def read_cache(folder: Path, check_pixels: bool = False) -> PixelCache | None:
         meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
         index = np.load(folder / "index.npy")
         size = (folder / "pixels.bin").stat().st_size
-        if meta["format"] != FORMAT or meta["index_crc"] != zlib.crc32(index) or meta["bytes"] != size:
+        if meta["format"] != FORMAT or meta["index_crc"] != _crc(index) or meta["bytes"] != size:
             return None
         # Copy-on-write: torch wants memory it could write to; nobody does.
         pixels = np.memmap(folder / "pixels.bin", dtype=np.uint8, mode="c").reshape(-1, CHUNK_BYTES)
         if check_pixels and meta["pixels_crc"] != _crc_of_pictures(pixels, index):
             return None
-        return PixelCache(pixels, *index, failed=meta["failed"])
+        rows, starts, heights, widths = index
+        return PixelCache(pixels, rows, starts, heights, widths, meta["failed"])
     except (OSError, ValueError, KeyError, EOFError, TypeError):
         return None
 
@@ -127,7 +128,7 @@ def _build(ds: Dataset, folder: Path, short_side: int, workers: int | None, quie
             "fingerprint": ds.fingerprint,
             "short_side": short_side,
             "bytes": (temporary / "pixels.bin").stat().st_size,
-            "index_crc": zlib.crc32(index),
+            "index_crc": _crc(index),
             "pixels_crc": _combine([report.crcs[i] for i in order]),
             "failed": report.failed,
         }
@@ -148,6 +149,10 @@ class _Report(NamedTuple):
     crcs: list[int]
     failed: list[dict[str, str]]
 
+    def extend(self, other: _Report) -> None:
+        for mine, others in zip(self, other, strict=True):
+            cast(list, mine).extend(others)
+
 
 def _decode_all(ds: Dataset, path: Path, short_side: int, workers: int | None, quiet: bool) -> _Report:
     blocks = [range(i, min(i + _BLOCK, len(ds))) for i in range(0, len(ds), _BLOCK)]
@@ -155,12 +160,13 @@ def _decode_all(ds: Dataset, path: Path, short_side: int, workers: int | None, q
         workers = 1 if isinstance(ds.source, ArraySource) else len(os.sched_getaffinity(0))
     total = _Report([], [], [], [], [], [])
     path.touch()
-    with _mapper(min(workers, len(blocks)), (ds.source, path, short_side)) as results:
-        with stage(f"Decoding {ds.name}", len(ds), quiet) as advance:
-            for block, report in zip(blocks, results(blocks), strict=True):
-                for whole, part in zip(total, report, strict=True):
-                    whole.extend(part)  # type: ignore[arg-type]
-                advance(len(block))
+    with (
+        _mapper(min(workers, len(blocks)), (ds.source, path, short_side)) as results,
+        stage(f"Decoding {ds.name}", len(ds), quiet) as advance,
+    ):
+        for block, report in zip(blocks, results(blocks), strict=True):
+            total.extend(report)
+            advance(len(block))
     total.failed.sort(key=lambda f: f["name"])
     return total
 
@@ -228,13 +234,13 @@ class _Writer:
             report.rows.append(i)
             report.heights.append(height)
             report.widths.append(width)
-            report.crcs.append(zlib.crc32(padded))
+            report.crcs.append(_crc(padded))
         sizes = [p.size // CHUNK_BYTES for p in pictures]
         with self.counter.get_lock():
             first = self.counter.value
             self.counter.value += sum(sizes)
         report.starts.extend(int(s) for s in first + np.cumsum([0, *sizes])[:-1])
-        self._write(b"".join(pictures), first * CHUNK_BYTES)
+        self._write(b"".join(p.data for p in pictures), first * CHUNK_BYTES)
         return report
 
     def _write(self, content: bytes, offset: int) -> None:
@@ -254,16 +260,18 @@ def shrink(picture: Image.Image, short_side: int) -> Image.Image:
     if short <= short_side:
         return picture
     long = int(short_side * max(width, height) / short)
-    return picture.resize(
-        (short_side, long) if width <= height else (long, short_side), Image.Resampling.BILINEAR
-    )
+    return picture.resize((short_side, long) if width <= height else (long, short_side), Image.Resampling.BILINEAR)
 
 
 def _crc_of_pictures(pixels: np.ndarray, index: np.ndarray) -> int:
     _, starts, heights, widths = index
     counts = heights * -(-widths // CHUNK_PIXELS)
-    return _combine([zlib.crc32(pixels[s : s + n]) for s, n in zip(starts, counts, strict=True)])
+    return _combine([_crc(pixels[s : s + n]) for s, n in zip(starts, counts, strict=True)])
 
 
 def _combine(crcs: list[int]) -> int:
-    return zlib.crc32(np.array(crcs, dtype=np.int64))
+    return _crc(np.array(crcs, dtype=np.int64))
+
+
+def _crc(array: np.ndarray) -> int:
+    return zlib.crc32(array.data)

@@ -49,7 +49,7 @@ class Transforms:
             raise OodmlError(f"flip is a probability between 0 and 1, got {self.flip}.")
         if not 1 <= self.size <= self.short_side:
             raise OodmlError(
-                f"The output size ({self.size}) must be between 1 and the short side it is cut from ({self.short_side})."
+                f"The output size {self.size} must be between 1 and the short side it is cut from, {self.short_side}."
             )
         if self.train not in ("resized-crop", "crop"):
             raise unknown_name("training transform", self.train, ("resized-crop", "crop"))

@@ -39,10 +39,11 @@ def find(facts: Published, root: str | Path | None) -> Path:
     for place in looked:
         if place.is_file() or (place.is_dir() and any(place.iterdir())):
             return place
+    places = ", ".join(str(place.absolute()) for place in looked)
     raise OodmlError(
-        f"The data set {facts.name!r} ({facts.title}) was not found. Looked at {', '.join(str(p.absolute()) for p in looked)}. "
-        f"Nothing is downloaded for you: get it from {facts.address} and arrange it as {'; or as '.join(facts.layouts)}; "
-        f"then pass root=, or set OODML_DATA to the folder that holds {facts.name}/."
+        f"The data set {facts.name!r} ({facts.title}) was not found. Looked at {places}. "
+        f"Nothing is downloaded for you: get it from {facts.address} and arrange it as "
+        f"{'; or as '.join(facts.layouts)}; then pass root=, or set OODML_DATA to the folder that holds {facts.name}/."
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Protocol
@@ -122,7 +122,7 @@ class ArraySource:
         return Image.fromarray(np.asarray(self.pixels[i])).convert("RGB")
 
     def fingerprint(self) -> str:
-        return hashlib.sha256(np.ascontiguousarray(self.pixels)).hexdigest()[:16]
+        return hashlib.sha256(np.ascontiguousarray(self.pixels).data).hexdigest()[:16]
 
     def subset(self, indices: np.ndarray) -> ArraySource:
         return ArraySource(self.pixels[indices], [self.names[i] for i in indices])
@@ -149,10 +149,10 @@ def upright_rgb(picture: Image.Image, shrink_to: int | None = None) -> Image.Ima
     return picture.convert("RGB")
 
 
-def digest(lines: object) -> str:
+def digest(lines: Iterable[str]) -> str:
     """A short digest of text lines."""
     total = hashlib.sha256()
-    for line in lines:  # type: ignore[attr-defined]
+    for line in lines:
         total.update(line.encode("utf-8", "surrogateescape"))
         total.update(b"\n")
     return total.hexdigest()[:16]

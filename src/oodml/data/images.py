@@ -61,6 +61,7 @@ class Images:
         self.dataset, self.device, self.transforms = dataset, device, transforms
         self.heights, self.widths = cache.heights, cache.widths
         self._starts = cache.starts
+        self._pixels = cache.pixels
         self._chunks = torch.from_numpy(cache.pixels).view(torch.int64)  # 8 bytes at a time: a gather moves words
         self.resident = device.type != "cuda" or _fits(self._chunks, device)
         if device.type == "cuda" and self.resident:
@@ -73,12 +74,11 @@ class Images:
         place = str(self.device) if self.resident else f"pinned batches to {self.device}"
         return f"Images({self.dataset.name!r}, {len(self)} pictures, {place})"
 
-    def pixels(self, i: int) -> Tensor:
+    def pixels(self, i: int) -> np.ndarray:
         """Picture `i` as cached: (H, W, 3) uint8."""
-        pitch = -(-int(self.widths[i]) // CHUNK_PIXELS)
-        start = int(self._starts[i])
-        rows = self._chunks[start : start + int(self.heights[i]) * pitch].view(torch.uint8)
-        return rows.view(int(self.heights[i]), pitch * CHUNK_PIXELS, 3)[:, : int(self.widths[i])]
+        height, width, start = int(self.heights[i]), int(self.widths[i]), int(self._starts[i])
+        pitch = -(-width // CHUNK_PIXELS)
+        return self._pixels[start : start + height * pitch].reshape(height, -1, 3)[:, :width]
 
     def eval_view(self, indices: Sequence[int] | np.ndarray | Tensor, size: int | None = None) -> Tensor:
         """Short side resized, centre cut. Another `size` than the transforms' scales the short side along."""
@@ -97,7 +97,7 @@ class Images:
     ) -> Tensor:
         """A freshly drawn training view of each picture; a generator on the device draws without waiting for it."""
         rows = self._positions(indices)
-        how = self.transforms if crop_scale is None else replace(self.transforms, crop_scale=tuple(crop_scale))
+        how = self.transforms if crop_scale is None else replace(self.transforms, crop_scale=crop_scale)
         size = how.size if size is None else size
         extent = self._extent(rows)
         if how.train == "crop":
@@ -108,7 +108,7 @@ class Images:
 
     def _positions(self, indices: Sequence[int] | np.ndarray | Tensor) -> np.ndarray:
         rows = np.asarray(indices.cpu() if isinstance(indices, Tensor) else indices, dtype=np.int64)
-        if rows.ndim != 1 or (len(rows) and not (0 <= rows.min() and rows.max() < len(self))):
+        if rows.ndim != 1 or (len(rows) and not (rows.min() >= 0 and rows.max() < len(self))):
             raise OodmlError(f"Positions of pictures are a flat list of numbers between 0 and {len(self) - 1}.")
         return rows
 

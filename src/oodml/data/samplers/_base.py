@@ -74,7 +74,7 @@ class BatchSampler(ABC):
         self.index = ClassIndex(labels)
         if len(self.index) < 2:
             raise OodmlError(
-                f"A batch sampler needs at least two classes, or there are no negatives; the labels hold {len(self.index)}."
+                f"A batch sampler needs at least two classes, or there are no negatives; there is {len(self.index)}."
             )
         self.batch_size, self.seed, self.rank, self.world_size = batch_size, seed, rank, world_size
         self._length = max(1, len(labels) // batch_size)
@@ -101,7 +101,7 @@ class BatchSampler(ABC):
         if epoch != self.epoch:
             self.epoch, self.position = epoch, 0
 
-    def update(self, indices: np.ndarray, embeddings: np.ndarray) -> None:
+    def update(self, indices: np.ndarray, embeddings: np.ndarray) -> None:  # noqa: B027 - most samplers look at nothing
         """New embeddings of some pictures; only samplers that match distributions use them."""
 
     def state_dict(self) -> dict[str, Any]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+from importlib.metadata import version
 from pathlib import Path
 
-import matplotlib
 import numpy as np
 import PIL
 
@@ -27,10 +27,13 @@ def load_glyphs(quiet: bool = False) -> Dataset:
     .85–1.15); characters that look like another are left out. Default split: every other script, in alphabetical
     order, so that no script stands on both sides.
     """
-    folder = cache_root() / "glyphs" / f"v{VERSION}-{digest([matplotlib.__version__, PIL.__version__])[:8]}"
-    with exclusive(folder.with_suffix(".lock")):
-        glyphs = _read(folder) or _build(folder, quiet)
-    train = {script for script in sorted(SCRIPTS)[::2]}
+    tools = digest([version("matplotlib"), PIL.__version__])[:8]
+    folder = cache_root() / "glyphs" / f"v{VERSION}-{tools}"
+    glyphs = _read(folder)  # without the lock: what is finished also serves from a read-only disk
+    if glyphs is None:
+        with exclusive(folder.with_name(f"{folder.name}.lock")):
+            glyphs = _read(folder) or _build(folder, quiet)
+    train = set(sorted(SCRIPTS)[::2])
     classes = sorted(glyphs.script_of_class)
     script = glyphs.script_of_class
     numbers = np.arange(len(glyphs.class_of_image)) % (len(glyphs.class_of_image) // len(classes))

@@ -1,0 +1,86 @@
+"""`oodml datasets`: what there is, and what is in one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from oodml._errors import OodmlError
+from oodml.cli._app import app, out, print_table
+
+if TYPE_CHECKING:
+    from oodml.data import Dataset
+
+
+@app.command()
+def datasets(
+    name: str = typer.Argument(None, help="A data set to look at; without it, all are listed."),
+    root: Path = typer.Option(None, help="Where its pictures are: a folder or a .tar."),
+    check: bool = typer.Option(False, "--check", help="Decode every picture, check the cache; fail on any problem."),
+) -> None:
+    """List the data sets, or show what is in NAME: counts, classes, super-classes, the default split."""
+    import warnings
+
+    from oodml.data import dataset_records, load_dataset
+
+    if name is None:
+        if root is not None or check:
+            raise OodmlError("--root and --check need the name of a data set; without them all are listed.")
+        print_table("Data sets", ("name", "what"), [(r.name, r.summary) for r in dataset_records()])
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # they are printed below, as lines of the answer
+        ds = load_dataset(name, root=root)
+    _show(ds, root)
+    if check:
+        _check(ds)
+
+
+def _show(ds: Dataset, root: Path | None) -> None:
+    import numpy as np
+
+    from oodml.data import ArraySource
+
+    sizes = np.bincount(ds.labels, minlength=len(ds.classes))
+    train, test = ds.default_split
+    source = "drawn by the package" if isinstance(ds.source, ArraySource) else getattr(ds.source, "root", None)
+    source = source or getattr(ds.source, "path", "?")
+    rows = [
+        ("pictures", f"{len(ds):,}"),
+        ("classes", f"{len(ds.classes):,}, of {sizes.min()} to {sizes.max()} pictures"),
+        ("first classes", ", ".join(ds.classes[:3])),
+        ("super-classes", _superclasses(ds)),
+        ("default split", f"{len(train)} training and {len(test)} test classes"),
+        ("pictures in it", f"{len(ds.indices_of(train)):,} training, {len(ds.indices_of(test)):,} test"),
+        ("picture size", f"{ds.image_size} px"),
+        ("source", source if isinstance(source, str) else source.absolute()),
+        ("fingerprint", ds.fingerprint),
+    ]
+    print_table(ds.name, ("", ""), rows)
+    for note in ds.notes:
+        out.print(f"note: {note}", highlight=False, soft_wrap=True)
+    for problem in ds.warnings:
+        out.print(f"warning: {problem}", highlight=False, soft_wrap=True, style="yellow")
+
+
+def _superclasses(ds: Dataset) -> str:
+    if ds.superclasses is None:
+        return "none"
+    names = sorted(set(ds.superclasses))
+    return f"{len(names)}: {', '.join(names[:8])}{', …' if len(names) > 8 else ''}"
+
+
+def _check(ds: Dataset) -> None:
+    """Decode everything and read the cache back, pixel by pixel; the first problem ends it with an error."""
+    from oodml.data import load_images
+    from oodml.data._cache import cache_folder, read_cache
+
+    images = load_images(ds, strict=True)
+    folder = cache_folder(ds, ds.transforms.short_side)
+    if read_cache(folder, check_pixels=True) is None:
+        raise OodmlError(f"The pixels in {folder} do not match their checksum. Remove that folder; it is built again.")
+    if ds.warnings:
+        raise OodmlError(f"All {len(images):,} pictures can be read, but: {' '.join(ds.warnings)}")
+    out.print(f"checked: all {len(images):,} pictures can be read and the cache is intact", highlight=False)
