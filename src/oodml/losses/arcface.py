@@ -31,7 +31,7 @@ def arcface(cosines: Tensor, labels: Tensor, scale: float, margin: float) -> Ten
 
 @register_loss(
     "arcface",
-    paper="Deng et al., CVPR 2019",
+    paper="Deng et al. 2019",
     has_parameters=True,
     search={"scale": (8.0, 64.0), "margin": (0.1, 0.8), "lr": (1e-4, 5e-2)},
 )

@@ -19,7 +19,7 @@ def circle(similarities: Tensor, positives: Tensor, negatives: Tensor, margin: f
     return masked_mean(F.softplus(both), positives.any(1) & negatives.any(1))
 
 
-@register_loss("circle", paper="Sun et al., CVPR 2020", search={"margin": (0.1, 0.5), "gamma": (16.0, 256.0)})
+@register_loss("circle", paper="Sun et al. 2020", search={"margin": (0.1, 0.5), "gamma": (16.0, 256.0)})
 class Circle(PairLoss):
     """Every pair is weighted by how far it is from where it should be.
 

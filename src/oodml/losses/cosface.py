@@ -18,7 +18,7 @@ def cosface(cosines: Tensor, labels: Tensor, scale: float, margin: float) -> Ten
 
 @register_loss(
     "cosface",
-    paper="Wang et al., CVPR 2018",
+    paper="Wang et al. 2018",
     has_parameters=True,
     search={"scale": (8.0, 64.0), "margin": (0.05, 0.5), "lr": (1e-4, 5e-2)},
 )

@@ -18,7 +18,7 @@ from oodml.miners import Miner, Pairs, Triplets
 from oodml.miners._base import PairMiner
 
 
-@register_loss("crossbatch", paper="Wang et al., CVPR 2020", search={"memory_size": (256, 8192)})
+@register_loss("crossbatch", paper="Wang et al. 2020", search={"memory_size": (256, 8192)})
 class CrossBatch(Loss):
     """Any pair or tuple objective, its references extended by a memory of past batches.
 

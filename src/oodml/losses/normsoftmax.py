@@ -18,7 +18,7 @@ def normsoftmax(cosines: Tensor, labels: Tensor, temperature: float) -> Tensor:
 
 @register_loss(
     "normsoftmax",
-    paper="Zhai & Wu, BMVC 2019",
+    paper="Zhai & Wu 2019",
     has_parameters=True,
     search={"temperature": (0.02, 0.2), "lr": (1e-5, 5e-2)},
 )

@@ -18,7 +18,7 @@ def ntxent(similarities: Tensor, positives: Tensor, negatives: Tensor, temperatu
 @register_loss(
     "ntxent",
     aliases=("infonce",),
-    paper="Sohn, NeurIPS 2016; van den Oord et al., 2018; Chen et al., ICML 2020",
+    paper="van den Oord et al. 2018; Chen et al. 2020",
     search={"temperature": (0.02, 0.5)},
 )
 class NTXent(PairLoss):

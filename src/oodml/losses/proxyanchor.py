@@ -21,7 +21,7 @@ def proxyanchor(cosines: Tensor, labels: Tensor, alpha: float, delta: float) -> 
 
 @register_loss(
     "proxyanchor",
-    paper="Kim et al., CVPR 2020",
+    paper="Kim et al. 2020",
     has_parameters=True,
     search={"alpha": (8.0, 64.0), "delta": (0.0, 0.4), "lr": (1e-3, 1e-1)},
 )

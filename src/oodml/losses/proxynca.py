@@ -18,7 +18,7 @@ def proxynca(distances: Tensor, labels: Tensor) -> Tensor:
 
 @register_loss(
     "proxynca",
-    paper="Movshovitz-Attias et al., ICCV 2017",
+    paper="Movshovitz-Attias et al. 2017",
     has_parameters=True,
     search={"radius": (1.0, 8.0), "lr": (1e-4, 5e-2)},
 )

@@ -18,7 +18,7 @@ def proxynca_plus(cosines: Tensor, labels: Tensor, temperature: float) -> Tensor
 
 @register_loss(
     "proxynca++",
-    paper="Teh et al., ECCV 2020",
+    paper="Teh et al. 2020",
     has_parameters=True,
     search={"temperature": (0.03, 1.0), "lr": (1e-4, 5e-2)},
 )

@@ -57,7 +57,7 @@ def _most_positives(positives: Tensor) -> int:
     return positives.shape[1]
 
 
-@register_loss("smoothap", paper="Brown et al., ECCV 2020", search={"temperature": (0.005, 0.1)})
+@register_loss("smoothap", paper="Brown et al. 2020", search={"temperature": (0.005, 0.1)})
 class SmoothAP(PairLoss):
     """Average precision with sigmoids in place of the steps of the ranks.
 

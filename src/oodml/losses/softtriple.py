@@ -29,7 +29,7 @@ def centre_spread(centres: Tensor) -> Tensor:
 
 @register_loss(
     "softtriple",
-    paper="Qian et al., ICCV 2019",
+    paper="Qian et al. 2019",
     has_parameters=True,
     search={"scale": (4.0, 32.0), "gamma": (0.02, 0.5), "margin": (0.0, 0.1), "tau": (0.0, 0.5), "lr": (1e-5, 5e-2)},
 )

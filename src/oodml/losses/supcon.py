@@ -18,7 +18,7 @@ def supcon(similarities: Tensor, positives: Tensor, negatives: Tensor, temperatu
     return masked_mean(masked_logsumexp(logits, positives | negatives) - own, count > 0)
 
 
-@register_loss("supcon", paper="Khosla et al., NeurIPS 2020", search={"temperature": (0.02, 0.5)})
+@register_loss("supcon", paper="Khosla et al. 2020", search={"temperature": (0.02, 0.5)})
 class SupCon(PairLoss):
     """Supervised contrastive: every positive of an anchor against all other samples.
 
