@@ -122,15 +122,15 @@ def evaluate_run(
     """
     config = RunConfig.load(Path(run) / "config.yaml")
     trained = load_embedder(run, device)
-    chosen = load_dataset(config.dataset if dataset is None else dataset)
+    images = load_images(load_dataset(config.dataset if dataset is None else dataset), trained.device)
+    chosen = images.dataset
     if split is None and dataset is not None and chosen.name != config.dataset_name:
         indices = np.arange(len(chosen))
     else:
         found = choose_split(chosen, config.split if split is None else split)
         indices = choose_sets(chosen, found, hold_out=False).test
-    source = ImageSource(load_images(chosen, trained.device))
     processes = Processes(device=trained.device)
-    rows = embed(trained.embedder, trained.method.test_embedding, source, indices, processes, 128)
+    rows = embed(trained.embedder, trained.method.test_embedding, ImageSource(images), indices, processes, 128)
     return evaluate(rows, chosen.labels[indices], metrics)
 
 

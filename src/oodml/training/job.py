@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,7 @@ from torch import Tensor, nn
 
 from oodml._errors import OodmlError
 from oodml.config import RunConfig
-from oodml.data import BatchSampler, Dataset, load_images, make_batch_sampler
+from oodml.data import BatchSampler, Dataset, Images, load_images, make_batch_sampler
 from oodml.methods import Batch, Context, Method, make_method
 from oodml.models import extract_features, freeze_batchnorm, make_backbone
 from oodml.models._init_rng import own_seed
@@ -24,7 +23,7 @@ from oodml.training.distributed import Processes
 from oodml.training.schedule import make_schedule
 from oodml.training.seeds import child_seed, reseed
 from oodml.training.sets import Sets, choose_sets, choose_split
-from oodml.training.sources import FeatureSource, ImageSource, Source
+from oodml.training.sources import FeatureSource, ImageSource, Source, to_device
 
 EVALUATIONS = 10  # of a run given in steps
 
@@ -87,21 +86,21 @@ class Job:
 
     def batch(self, positions: np.ndarray, step: int, turn: int) -> Batch:
         """Inputs of this process's share, labels of the whole batch, and generators set for this very batch."""
-        seed, device = self.config.seed, self.processes.device
+        seed = self.config.seed
         reseed(self.generator, seed, "mining", step, turn)
         reseed(self.augmentation, seed, "augmentation", step, turn, self.processes.rank)
-        everyone = _to_device(positions, device)
-        mine = _to_device(self.sets.fit[self.processes.share(positions)], device)
+        mine = self.sets.fit[self.processes.share(positions)]
 
         def view() -> Tensor:
             return self.source.train(mine, self.augmentation)
 
-        return Batch(view(), self.labels[everyone], positions, turn, view)
+        return Batch(view(), self.labels[to_device(positions, self.labels.device)], positions, turn, view)
 
 
-def build_job(config: RunConfig, out: Path, dataset: Dataset, processes: Processes, stop_at: float | None) -> Job:
+def build_job(config: RunConfig, out: Path, images: Images, processes: Processes, stop_at: float | None) -> Job:
     """Lay out a run on a loaded data set. `stop_at` (in epochs, or in steps where the run's length is given so) ends it
     early, on the schedule of its full length."""
+    dataset = images.dataset  # without the pictures that could not be read
     split = choose_split(dataset, config.split)
     sets = choose_sets(dataset, split, hold_out=config.selection == "val")
     sampler = _make_sampler(config, sets)
@@ -130,7 +129,7 @@ def build_job(config: RunConfig, out: Path, dataset: Dataset, processes: Process
     with own_seed(child_seed(config.seed, "init")):
         method.setup(context)
         embedder = Embedder(backbone, method.heads(backbone.feature_dim), backbone.feature_dim)
-    source = _make_source(config, dataset, embedder, sets, processes)
+    source = _make_source(config, images, embedder, sets, processes)
     _place(embedder, method, config, processes)
     groups = embedder.param_groups(float(config.lr or 0), float(config.weight_decay or 0))
     optimiser = torch.optim.Adam([*groups, *method.param_groups(float(config.lr or 0))], fused=True)
@@ -171,27 +170,34 @@ def _make_sampler(config: RunConfig, sets: Sets) -> BatchSampler:
     )
 
 
-def _make_source(config: RunConfig, dataset: Dataset, embedder: Embedder, sets: Sets, processes: Processes) -> Source:
-    device = processes.device
+def load_pictures(config: RunConfig, dataset: Dataset, processes: Processes) -> Images:
+    """The decoded pictures, on the device where the backbone trains; the main process decodes, the others wait."""
+    device = processes.device if config.train == "all" else torch.device("cpu")
+    transforms = replace(dataset.transforms, train=config.transform) if config.transform else None
+    if not processes.is_main:
+        processes.barrier()
+    images = load_images(dataset, device, workers=config.workers, quiet=config.quiet, transforms=transforms)
+    if processes.is_main:
+        processes.barrier()
+    return images
+
+
+def _make_source(config: RunConfig, images: Images, embedder: Embedder, sets: Sets, processes: Processes) -> Source:
     if config.train == "all":
-        if config.transform is not None:
-            dataset = dataclasses.replace(
-                dataset, transforms=dataclasses.replace(dataset.transforms, train=config.transform)
-            )
-        return ImageSource(load_images(dataset, device), config.crop_scale)
+        return ImageSource(images, config.crop_scale)
     for parameter in embedder.backbone.parameters():
         parameter.requires_grad_(False)
     features = extract_features(
-        dataset,
+        images.dataset,
         embedder.backbone,
         views=config.views or 0,
         crop_scale=config.crop_scale,
         pooling="avg+max" if embedder.needs_max else "avg",
-        device=device,
+        device=processes.device,
         quiet=config.quiet,
     )
-    source = FeatureSource(features if features.ndim == 3 else features[None], device)
-    embedder.feature_scale.copy_(source.spread(torch.from_numpy(sets.fit).to(device)))
+    source = FeatureSource(features if features.ndim == 3 else features[None], processes.device)
+    embedder.feature_scale.copy_(source.spread(sets.fit))
     return source
 
 
@@ -221,8 +227,3 @@ def _place(embedder: Embedder, method: Method, config: RunConfig, processes: Pro
         embedder.backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     if config.train == "all" and (on_gpu if config.compile is None else config.compile):
         embedder.backbone.compile(dynamic=False)
-
-
-def _to_device(positions: np.ndarray, device: torch.device) -> Tensor:
-    tensor = torch.from_numpy(np.ascontiguousarray(positions))
-    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor

@@ -38,7 +38,8 @@ def fit(job: Job, progress: Progress, keeper: Keeper, saver: Saver, console: Con
 
         for turn, positions in enumerate(batches):
             batch = job.batch(positions, step, turn)
-            loss = method.loss(batch, embedder, step)
+            with watch.explaining(step, positions, saver.last_good):
+                loss = method.loss(batch, embedder, step)
             loss.backward()
             distributed.sum_gradients(embedder.backbone)
             optimiser.step()
@@ -63,9 +64,7 @@ def fit(job: Job, progress: Progress, keeper: Keeper, saver: Saver, console: Con
         if evaluates or saves or stopping:
             saver.save(job, progress, keeper)
         if stopping:
-            saver.finish()
             raise Interrupted(f"Stopped by {stopping} after step {progress.step}; the same command goes on from there.")
-    saver.finish()
 
 
 def fit_features(job: Job) -> tuple[Pooled, Tensor]:

@@ -20,7 +20,7 @@ from oodml.models.features import SMALLEST_INPUT
 from oodml.training import distributed
 from oodml.training.console import console
 from oodml.training.distributed import Processes
-from oodml.training.job import Job, build_job
+from oodml.training.job import Job, build_job, load_pictures
 from oodml.training.judge import LAST, TEST_EMBEDDINGS
 from oodml.training.loggers import make_loggers
 from oodml.training.loop import fit
@@ -70,16 +70,20 @@ def _run(
     """One pass of the loop, and its result written."""
     began = time.perf_counter()
     loggers = make_loggers(config.logger, out, config.as_dict()) if processes.is_main else []
-    job = build_job(config, out, dataset, processes, stop_at)
+    job = build_job(config, out, load_pictures(config, dataset, processes), processes, stop_at)
     if processes.is_main:
         config.save(out / "config.yaml")
     progress = resume(job, run_hash)
     keeper = Keeper(out / "kept", progress)
     if not progress.untrained:
         rows = embed(job.embedder, untrained_reader, job.source, job.sets.test, processes, job.eval_batch)
-        progress.untrained = score(rows, dataset.labels[job.sets.test], config.metrics, processes)
+        progress.untrained = score(rows, job.dataset.labels[job.sets.test], config.metrics, processes)
     with stop_requests() as stop, console(job, loggers, progress.step) as shown:
-        fit(job, progress, keeper, Saver(job, run_hash), shown, stop)
+        saver = Saver(job, run_hash)
+        try:
+            fit(job, progress, keeper, saver, shown, stop)
+        finally:
+            saver.finish()  # also when the loop fails: what was saved must be on disk before anyone reads it
     _finish(job, progress, keeper, run_hash, {**facts, "seconds": round(time.perf_counter() - began, 2)})
 
 

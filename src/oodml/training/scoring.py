@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from oodml.evaluation import evaluate, structure
+from oodml.evaluation import evaluate
+from oodml.evaluation.structure import structure
 from oodml.models.embedder import Embedder, Outputs, Pooled
 from oodml.training.distributed import Processes, gather_uneven
 from oodml.training.sources import Source
@@ -32,7 +33,7 @@ def embed(
     embedder.eval()
     mine = processes.share(indices)
     filled = np.resize(mine, -(-len(mine) // batch_size) * batch_size) if len(mine) else mine
-    parts = torch.from_numpy(filled).to(processes.device).split(batch_size)
+    parts = [filled[start : start + batch_size] for start in range(0, len(filled), batch_size)]
     rows = torch.cat([read(embedder(source.evaluate(part))).float() for part in parts])[: len(mine)]
     embedder.train(was_training)
     return gather_uneven(rows, len(indices))

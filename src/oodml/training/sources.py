@@ -12,11 +12,11 @@ from oodml.data import Images
 
 
 class Source(Protocol):
-    """Inputs by the image's position in the data set; indices are int64 on the device."""
+    """Inputs by the image's position in the data set; positions are on the host, inputs on the device."""
 
-    def train(self, indices: Tensor, generator: torch.Generator) -> Tensor: ...
+    def train(self, positions: np.ndarray, generator: torch.Generator) -> Tensor: ...
 
-    def evaluate(self, indices: Tensor) -> Tensor: ...
+    def evaluate(self, positions: np.ndarray) -> Tensor: ...
 
 
 class ImageSource:
@@ -28,12 +28,12 @@ class ImageSource:
     def __init__(self, images: Images, crop_scale: tuple[float, float] | None = None) -> None:
         self.images, self.crop_scale = images, crop_scale
 
-    def train(self, indices: Tensor, generator: torch.Generator) -> Tensor:
-        images = self.images.train_view(indices, generator, crop_scale=self.crop_scale)
-        return images.contiguous(memory_format=torch.channels_last)
+    def train(self, positions: np.ndarray, generator: torch.Generator) -> Tensor:
+        views = self.images.train_view(positions, generator, crop_scale=self.crop_scale)
+        return views.contiguous(memory_format=torch.channels_last)
 
-    def evaluate(self, indices: Tensor) -> Tensor:
-        return self.images.eval_view(indices).contiguous(memory_format=torch.channels_last)
+    def evaluate(self, positions: np.ndarray) -> Tensor:
+        return self.images.eval_view(positions).contiguous(memory_format=torch.channels_last)
 
 
 class FeatureSource:
@@ -42,13 +42,20 @@ class FeatureSource:
     def __init__(self, features: np.ndarray | Tensor, device: torch.device) -> None:
         self.features = torch.as_tensor(features, device=device)
 
-    def train(self, indices: Tensor, generator: torch.Generator) -> Tensor:
-        view = torch.randint(len(self.features), indices.shape, generator=generator, device=indices.device)
-        return self.features[view, indices]
+    def train(self, positions: np.ndarray, generator: torch.Generator) -> Tensor:
+        rows = to_device(positions, self.features.device)
+        view = torch.randint(len(self.features), rows.shape, generator=generator, device=rows.device)
+        return self.features[view, rows]
 
-    def evaluate(self, indices: Tensor) -> Tensor:
-        return self.features[0, indices]
+    def evaluate(self, positions: np.ndarray) -> Tensor:
+        return self.features[0, to_device(positions, self.features.device)]
 
-    def spread(self, indices: Tensor) -> Tensor:
-        """Overall standard deviation of the training images' features, by which the embedder divides."""
-        return self.features[:, indices].std()
+    def spread(self, positions: np.ndarray) -> Tensor:
+        """Overall standard deviation of these images' features, by which the embedder divides."""
+        return self.features[:, to_device(positions, self.features.device)].std()
+
+
+def to_device(positions: np.ndarray, device: torch.device) -> Tensor:
+    """Positions on the device; pinned memory lets the copy happen without waiting for it."""
+    tensor = torch.from_numpy(np.ascontiguousarray(positions))
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor

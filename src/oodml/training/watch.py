@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -33,6 +35,15 @@ class LossWatch:
         self.values[len(self.seen)].copy_(loss.detach())  # device to device: no synchronisation
         self.seen.append(_Seen(step, indices))
 
+    @contextlib.contextmanager
+    def explaining(self, step: int, indices: np.ndarray, last_checkpoint: str) -> Iterator[None]:
+        """Add step, images and checkpoint to what a loss complains of; an earlier loss that was not finite goes first."""
+        try:
+            yield
+        except OodmlError as error:
+            self.read(last_checkpoint)
+            raise OodmlError(f"Step {step}, on {_images(indices)}: {error} {last_checkpoint}") from error
+
     def read(self, last_checkpoint: str) -> float:
         """The mean loss since the last reading; raises at the first one that is not finite. Synchronises."""
         values = self.values[: len(self.seen)].tolist()
@@ -40,10 +51,13 @@ class LossWatch:
         for value, (step, indices) in zip(values, seen, strict=True):
             if not math.isfinite(value):
                 raise OodmlError(
-                    f"The loss became {value} at step {step}, on the images {indices.tolist()} (positions in the "
-                    f"training set). {last_checkpoint} Lower the learning rate, use precision='fp32', or look at "
-                    "those images."
+                    f"The loss became {value} at step {step}, on {_images(indices)}. {last_checkpoint} "
+                    "Lower the learning rate, use precision='fp32', or look at those images."
                 )
         if values:
             self.mean = sum(values) / len(values)
         return self.mean
+
+
+def _images(indices: np.ndarray) -> str:
+    return f"the images {indices.tolist()} (positions in the training set)"
