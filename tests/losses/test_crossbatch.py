@@ -264,3 +264,11 @@ def test_bfloat16_batches_meet_a_float32_memory():
         with torch.autocast("cpu", dtype=torch.bfloat16):
             value = loss(x.bfloat16(), y)
     assert value.dtype == torch.float32 and torch.isfinite(value) and loss.memory.dtype == torch.float32
+
+
+def test_runs_inside_a_compiled_step():
+    plain, loss, steps = build("ntxent"), build("ntxent"), batches(5)
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda x, y: 2 * loss(x + 1 - 1, y), backend="aot_eager")
+    for x, y in steps:
+        torch.testing.assert_close(compiled(x, y), 2 * plain(x, y))

@@ -65,6 +65,10 @@ class CrossBatch(Loss):
     memory: Tensor
     memory_labels: Tensor
 
+    @torch.compiler.disable  # the memory grows step by step, and every size would be compiled anew
+    def forward(self, embeddings: Tensor, labels: Tensor, tuples: Tuples | None = None) -> Tensor:
+        return super().forward(embeddings, labels, tuples)
+
     def compute(self, embeddings: Tensor, labels: Tensor, tuples: Tuples | None) -> Tensor:
         if embeddings.shape[1] != self.memory.shape[1]:
             raise OodmlError(
