@@ -21,6 +21,13 @@ def test_a_failed_write_leaves_the_old_file_and_no_rest(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["value.json"]
 
 
+def test_a_written_file_can_be_read_by_others(tmp_path):
+    _files.write_json(tmp_path / "value.json", 1)
+    mask = os.umask(0o022)
+    os.umask(mask)
+    assert (tmp_path / "value.json").stat().st_mode & 0o777 == 0o666 & ~mask
+
+
 def test_a_full_disk_is_one_sentence(tmp_path):
     with pytest.raises(OodmlError, match="disk is full"), _files.atomic_file(tmp_path / "x"):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -15,6 +15,7 @@ _HOME = {
     "Dataset": "data",
     "Split": "shift",
     "RunConfig": "config",
+    "StudyConfig": "study",
     "OodmlError": "_errors",
     "ags": "study",
     "build_splits": "shift",
@@ -41,6 +42,7 @@ _HOME = {
     "register_loss": "losses",
     "register_method": "methods",
     "register_miner": "miners",
+    "run_study": "study",
     "structure": "evaluation",
     "threshold_drift": "evaluation",
     "train": "training",
@@ -66,7 +68,7 @@ if TYPE_CHECKING:
     from oodml.miners import list_miners, make_miner, register_miner
     from oodml.models import extract_features, list_backbones, register_backbone
     from oodml.shift import Split, build_splits, fid, kid, make_episodes
-    from oodml.study import ags
+    from oodml.study import StudyConfig, ags, run_study
     from oodml.training import load_embedder, train
 
 

@@ -51,6 +51,7 @@ def atomic_file(path: Path) -> Iterator[Path]:
         temporary = Path(name)
         try:
             yield temporary
+            temporary.chmod(0o666 & ~_umask())  # temporary files are private; what takes the name is an ordinary file
             with temporary.open("rb") as file:
                 os.fsync(file.fileno())
             temporary.replace(path)
@@ -66,11 +67,19 @@ def atomic_folder(path: Path) -> Iterator[Path]:
         temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part"))
         try:
             yield temporary
+            temporary.chmod(0o777 & ~_umask())
             if path.exists():
                 shutil.rmtree(path)
             temporary.replace(path)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _umask() -> int:
+    """The process's file mode mask; the system has no way to read it but to set it."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
 
 
 def write_json(path: Path, value: Any) -> None:

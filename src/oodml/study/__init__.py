@@ -1,5 +1,23 @@
 """Studies: many runs over splits of rising shift, summed up."""
 
-from oodml.study.ags import ags
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["ags"]
+from oodml.study.ags import ags
+from oodml.study.forecast import Forecast, forecast
+from oodml.study.table import Row, StudyTable
+
+if TYPE_CHECKING:
+    from oodml.study.config import StudyConfig
+    from oodml.study.run import run_study
+
+_LAZY = {"StudyConfig": "config", "run_study": "run"}  # they load training, which a score alone does not need
+
+__all__ = ["Forecast", "Row", "StudyConfig", "StudyTable", "ags", "forecast", "run_study"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        import importlib
+
+        return getattr(importlib.import_module(f"oodml.study.{_LAZY[name]}"), name)
+    raise AttributeError(f"module 'oodml.study' has no attribute {name!r}")
