@@ -24,7 +24,8 @@ def feature_rows(features: Any, name: str = "features", at_least: int = 1) -> np
         )
     if not np.issubdtype(rows.dtype, np.floating):
         rows = rows.astype(np.float64)
-    bad = np.flatnonzero(~np.isfinite(rows.sum(axis=1, dtype=np.float64)))
+    with np.errstate(invalid="ignore"):  # inf − inf is NaN, which is what is looked for
+        bad = np.flatnonzero(~np.isfinite(rows.sum(axis=1, dtype=np.float64)))
     if len(bad):
         raise OodmlError(
             f"{name} has NaN or infinite values in {len(bad)} of {len(rows)} rows (the first is row {bad[0]}). "

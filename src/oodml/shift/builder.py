@@ -103,20 +103,19 @@ def build_splits(
         "seed": seed,
         **(provenance or {}),
     }
-    splits = []
-    for number, state in enumerate(chosen, 1):
-        names = [[classes.names[c] for c in side] for side in (state.train, state.test)]
-        split = Split(
-            train=names[0],
-            test=names[1],
+    splits = [
+        Split(
+            train=[classes.names[c] for c in state.train],
+            test=[classes.names[c] for c in state.test],
             name=f"shift-{number}",
             dataset=dataset,
             fid=state.fid,
             fid_mode=fid_mode,
             provenance={**shared, **_facts(classes, state)},
         )
-        splits.append(with_validation(split, seed))
-    return Splits(splits, [_facts(classes, state) for state in steps])
+        for number, state in enumerate(chosen, 1)
+    ]
+    return Splits((with_validation(split, seed) for split in splits), [_facts(classes, state) for state in steps])
 
 
 def default_swaps(classes: int) -> int:

@@ -52,7 +52,7 @@ def kid(a: Any, b: Any, *, max_rows: int | None = 4000, seed: int = 0) -> KID:
         raise OodmlError(f"max_rows must be at least 3 (or None for every row), got {max_rows}.")
     a, b = (_reduce(rows, max_rows, seed) for rows in (a, b))
     within_a, within_b = _other_rows_sums(a), _other_rows_sums(b)
-    across_a, across_b = _kernel_row_sums(a, b), _kernel_row_sums(b, a)
+    across_a, across_b = _kernel_sums(a, b)
     n, m = len(a), len(b)
     value = within_a.sum() / (n * (n - 1)) + within_b.sum() / (m * (m - 1)) - 2 * across_a.sum() / (n * m)
     variance = _jackknife(within_a, across_a, m) + _jackknife(within_b, across_b, n)
@@ -65,18 +65,20 @@ def _reduce(rows: np.ndarray, max_rows: int | None, seed: int) -> np.ndarray:
     return rows.astype(np.float64)
 
 
-def _kernel_row_sums(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Σⱼ k(aᵢ, bⱼ) for every i, a block of rows at a time."""
-    sums = []
+def _kernel_sums(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Σⱼ k(aᵢ, bⱼ) for every i and Σᵢ k(aᵢ, bⱼ) for every j, a block of rows at a time."""
+    of_a, of_b = np.empty(len(a)), np.zeros(len(b))
     for start in range(0, len(a), _BLOCK):
         inner = a[start : start + _BLOCK] @ b.T / a.shape[1] + 1
-        sums.append(np.einsum("ij,ij,ij->i", inner, inner, inner))
-    return np.concatenate(sums)
+        kernel = inner * inner * inner
+        of_a[start : start + _BLOCK] = kernel.sum(axis=1)
+        of_b += kernel.sum(axis=0)
+    return of_a, of_b
 
 
 def _other_rows_sums(a: np.ndarray) -> np.ndarray:
     """Σ_{j≠i} k(aᵢ, aⱼ) for every i."""
-    return _kernel_row_sums(a, a) - (np.einsum("ij,ij->i", a, a) / a.shape[1] + 1) ** 3
+    return _kernel_sums(a, a)[0] - (np.einsum("ij,ij->i", a, a) / a.shape[1] + 1) ** 3
 
 
 def _jackknife(within: np.ndarray, across: np.ndarray, others: int) -> float:

@@ -13,6 +13,8 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, SupportsIndex
 
+import numpy as np
+
 from oodml._errors import OodmlError, unknown_name
 from oodml._files import explained, write_json
 
@@ -172,8 +174,6 @@ def load_splits(path: str | Path) -> Splits:
 
 def with_validation(split: Split, seed: int = 0) -> Split:
     """The split with a quarter of its training classes (rounded up, drawn with `seed`) held out for validation."""
-    import numpy as np
-
     names = sorted(split.train)
     chosen = np.random.default_rng(seed).permutation(len(names))[: -(-len(names) // 4)]
     return replace(split, val=[names[i] for i in sorted(chosen)])
