@@ -26,9 +26,11 @@ def features(
     import numpy as np
 
     import oodml
+    import oodml.data
     from oodml._files import atomic_file
 
     ds = oodml.load_dataset(dataset, root=root)
+    ds = oodml.data.load_images(ds).dataset  # without pictures that cannot be read; a warning has named them
     if per_class:
         ds = ds.sample(per_class, seed=seed)
     found = oodml.extract_features(ds, backbone, weights=weights, views=views, size=size, device=device, seed=seed)

@@ -1,7 +1,7 @@
 """What computes features: OpenVINO on a CPU where it is installed, torch everywhere else.
 
 OpenVINO runs the same float32 network several times faster than eager torch on a CPU. It is never trusted blindly: each
-converted network is compared with torch on the first pictures it is given.
+converted network is compared with torch first, on other pictures and another batch size than it was traced with.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
+from rich.markup import escape
 from torch import Tensor, nn
 
 from oodml._errors import OodmlError
@@ -68,7 +69,8 @@ class OpenVinoEngine:
 
     def __init__(self, network: nn.Module, size: int) -> None:
         openvino = _import_openvino()
-        example = torch.rand(2, 3, size, size, generator=torch.Generator().manual_seed(0))
+        generator = torch.Generator().manual_seed(0)
+        example, others = (torch.rand(n, 3, size, size, generator=generator) for n in (2, 3))
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # tracing warns of shape checks, which are constant here
@@ -83,7 +85,7 @@ class OpenVinoEngine:
             raise _Unusable(str(error).strip().partition("\n")[0] or type(error).__name__) from error
         self._queue = openvino.AsyncInferQueue(self._compiled, 0)  # 0: as many requests as it finds best
         self._piece = max(1, _PIXELS_A_REQUEST // size**2)
-        self._check(network, example)
+        self._check(network, others)
 
     def __call__(self, images: Tensor) -> Tensor:
         pixels = np.ascontiguousarray(images.numpy(), dtype=np.float32)
@@ -130,4 +132,4 @@ def _import_openvino() -> Any:
 
 def _note(text: str, quiet: bool) -> None:
     if not quiet:
-        console.print(f"[dim]note[/] {text}", highlight=False, soft_wrap=True)
+        console.print(f"[dim]note[/] {escape(text)}", highlight=False, soft_wrap=True)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from oodml._errors import OodmlError, unknown_name
 from oodml._files import exclusive
@@ -122,20 +121,25 @@ class _Job:
         from oodml.data import load_images
 
         images = load_images(self.ds, self.device, quiet=self.quiet)
+        if len(images) != len(self.ds):
+            raise OodmlError(
+                f"{len(self.ds) - len(images)} pictures of {self.ds.name!r} cannot be read, and features must match "
+                "its labels row by row. Repair them, or go on without: ds = oodml.data.load_images(ds).dataset."
+            )
         engine = make_engine(_Pooled(self.model, self.pooling), self.device, self.size, self.quiet)
-        everyone = torch.arange(len(self.ds), device=self.device)
+        batches = np.split(np.arange(len(self.ds)), range(self.batch_size, len(self.ds), self.batch_size))
         with stage(f"Features ({engine.name})", len(views) * len(self.ds), self.quiet) as advance:
             for view in views:
                 generator = torch.Generator(self.device).manual_seed(_view_seed(self.seed, view))
                 parts = []
-                for indices in everyone.split(self.batch_size):
+                for rows in batches:
                     pictures = (
-                        images.train_view(indices, generator, crop_scale=self.crop_scale)
+                        images.train_view(rows, generator, crop_scale=self.crop_scale, size=self.size)
                         if view > 0
-                        else images.eval_view(indices)
+                        else images.eval_view(rows, size=self.size)
                     )
-                    parts.append(engine(_resized(pictures, self.size)))
-                    advance(len(indices))
+                    parts.append(engine(pictures))
+                    advance(len(rows))
                 yield view, torch.cat(parts).cpu().numpy()
 
 
@@ -151,12 +155,6 @@ class _Pooled(nn.Module):
         maps = self.backbone(images)
         average = maps.mean((2, 3))
         return torch.cat([average, maps.amax((2, 3))], 1) if self.with_maximum else average
-
-
-def _resized(pictures: Tensor, size: int) -> Tensor:
-    if pictures.shape[-2:] == (size, size):
-        return pictures
-    return F.interpolate(pictures, (size, size), mode="bilinear", antialias=True)
 
 
 def _view_seed(seed: int, view: int) -> int:
