@@ -33,20 +33,16 @@ def datasets(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # they are printed below, as lines of the answer
         ds = load_dataset(name, root=root)
-    _show(ds, root)
+    _show(ds)
     if check:
         _check(ds)
 
 
-def _show(ds: Dataset, root: Path | None) -> None:
+def _show(ds: Dataset) -> None:
     import numpy as np
-
-    from oodml.data import ArraySource
 
     sizes = np.bincount(ds.labels, minlength=len(ds.classes))
     train, test = ds.default_split
-    source = "drawn by the package" if isinstance(ds.source, ArraySource) else getattr(ds.source, "root", None)
-    source = source or getattr(ds.source, "path", "?")
     rows = [
         ("pictures", f"{len(ds):,}"),
         ("classes", f"{len(ds.classes):,}, of {sizes.min()} to {sizes.max()} pictures"),
@@ -55,7 +51,7 @@ def _show(ds: Dataset, root: Path | None) -> None:
         ("default split", f"{len(train)} training and {len(test)} test classes"),
         ("pictures in it", f"{len(ds.indices_of(train)):,} training, {len(ds.indices_of(test)):,} test"),
         ("picture size", f"{ds.image_size} px"),
-        ("source", source if isinstance(source, str) else source.absolute()),
+        ("source", _where(ds)),
         ("fingerprint", ds.fingerprint),
     ]
     print_table(ds.name, ("", ""), rows)
@@ -63,6 +59,14 @@ def _show(ds: Dataset, root: Path | None) -> None:
         out.print(f"note: {note}", highlight=False, soft_wrap=True)
     for problem in ds.warnings:
         out.print(f"warning: {problem}", highlight=False, soft_wrap=True, style="yellow")
+
+
+def _where(ds: Dataset) -> str:
+    from oodml.data import FileSource, TarSource
+
+    if isinstance(ds.source, FileSource):
+        return str(ds.source.root)
+    return str(ds.source.path) if isinstance(ds.source, TarSource) else "comes with the package"
 
 
 def _superclasses(ds: Dataset) -> str:

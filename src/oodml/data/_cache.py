@@ -151,7 +151,7 @@ class _Report(NamedTuple):
 
     def extend(self, other: _Report) -> None:
         for mine, others in zip(self, other, strict=True):
-            cast(list, mine).extend(others)
+            cast(list, mine).extend(cast(list, others))
 
 
 def _decode_all(ds: Dataset, path: Path, short_side: int, workers: int | None, quiet: bool) -> _Report:

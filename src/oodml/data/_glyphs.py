@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import unicodedata
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
+from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,7 +14,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from oodml._progress import track
 
-VERSION = 2  # part of the cache's name: raise it when the pictures change
+VERSION = 4  # part of the cache's name: raise it when the pictures change
 SIZE = 32  # side of a picture
 IMAGES_PER_CLASS = 24
 CLASSES_PER_SCRIPT = 24
@@ -21,6 +22,7 @@ CANDIDATES_PER_SCRIPT = 60
 # Of two characters that look alike (A, Α and А) one is left out: the cosine of their mean pictures is above the first
 # number, or in some pair of fonts the cosine of the upright characters is above the second.
 LOOK_ALIKE_MEAN, LOOK_ALIKE_UPRIGHT = 0.93, 0.91
+FAINT = 128  # a picture whose brightest pixel is darker shows lines too thin for its size
 ROTATION, SHEAR, SCALE = 25.0, 0.2, (0.85, 1.15)  # degrees, share, factor
 _CANVAS = 2 * SIZE  # drawn at twice the size, then averaged down
 _INK = 44  # longer side of a character on the canvas before it is rotated, sheared and scaled
@@ -58,24 +60,74 @@ class Glyphs:
     script_of_class: dict[str, str]
 
 
-class _Candidate(NamedTuple):
+class _Class(NamedTuple):
     name: str
     script: str
     pictures: np.ndarray  # (IMAGES_PER_CLASS, SIZE, SIZE) uint8
-    shapes: np.ndarray  # (fonts, 256) float32: the upright character in each of its fonts, 16 × 16
+
+
+class _Candidate(NamedTuple):
+    script: str
+    char: str
+    upright: list[Image.Image]  # in every font that has it
 
 
 def draw_glyphs(quiet: bool = False) -> Glyphs:
-    """Draw all candidates, then keep those that look like no other; deterministic."""
-    coverage = _font_coverage()
-    work = [(script, char) for script in SCRIPTS for char in _characters(script, coverage)]
-    candidates = [_draw_class(script, char, coverage) for script, char in track(work, "Drawing glyphs", quiet=quiet)]
-    kept = _without_look_alikes([c for c in candidates if c is not None])
+    """Walk through the scripts in turns; keep a character that looks like none kept so far. Deterministic.
+
+    Shapes are compared first: they are quick to draw, and most look-alikes differ in nothing else.
+    """
+    candidates = _candidates()
+    same_shape = _same_shape(candidates)
+    room = dict.fromkeys(SCRIPTS, CLASSES_PER_SCRIPT)
+    kept: list[_Class] = []
+    kept_rows: list[int] = []
+    directions = np.zeros((len(SCRIPTS) * CLASSES_PER_SCRIPT, SIZE * SIZE))  # of the kept classes' mean pictures
+    for i, (script, char, upright) in enumerate(track(candidates, "Drawing glyphs", quiet=quiet)):
+        if not room[script] or same_shape[i, kept_rows].any():
+            continue
+        pictures = _draw_class(char, upright)
+        direction = _unit(pictures.mean(axis=0).reshape(1, -1))[0]
+        # einsum, not a matrix product: this is too small to be shared among threads
+        alike = np.einsum("ij,j->i", directions, direction).max() > LOOK_ALIKE_MEAN
+        if alike or pictures.max(axis=(1, 2)).min() < FAINT:
+            continue
+        directions[len(kept)] = direction
+        kept.append(_Class(class_name(script, char), script, pictures))
+        kept_rows.append(i)
+        room[script] -= 1
+    kept.sort(key=lambda c: c.name)
     return Glyphs(
         np.concatenate([c.pictures for c in kept]),
         [c.name for c in kept for _ in range(IMAGES_PER_CLASS)],
         {c.name: c.script for c in kept},
     )
+
+
+def _candidates() -> list[_Candidate]:
+    """Characters that all their fonts can show: the first of every script, then the second of every script, ..."""
+    coverage = _font_coverage()
+    rounds = zip_longest(*([(script, char) for char in _characters(script, coverage)] for script in SCRIPTS))
+    found = []
+    for script, char in (candidate for turn in rounds for candidate in turn if candidate is not None):
+        fonts = [str(path) for path, chars in coverage.items() if char in chars]
+        upright = [picture for font in fonts if (picture := _draw_upright(char, font))]
+        if len(upright) == len(fonts):
+            found.append(_Candidate(script, char, upright))
+    return found
+
+
+def _same_shape(candidates: list[_Candidate]) -> np.ndarray:
+    """Whether two characters have the same shape in some pair of fonts: (n, n) bool."""
+    shapes = [np.stack([_shape(p) for p in c.upright[:8]]) for c in candidates]  # 8: DejaVu, which has every script
+    starts = np.cumsum([0, *(len(s) for s in shapes[:-1])])
+    rows = _unit(np.concatenate(shapes))
+    same = rows @ rows.T > LOOK_ALIKE_UPRIGHT
+    return np.logical_or.reduceat(np.logical_or.reduceat(same, starts, axis=0), starts, axis=1)
+
+
+def _unit(rows: np.ndarray) -> np.ndarray:
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
 def class_name(script: str, char: str) -> str:
@@ -114,27 +166,14 @@ def _characters(script: str, coverage: dict[Path, frozenset[str]]) -> list[str]:
     return [chars[i] for i in chosen]
 
 
-def _draw_class(script: str, char: str, coverage: dict[Path, frozenset[str]]) -> _Candidate | None:
-    """All pictures of one character, or None where a font has nothing to show for it."""
-    fonts = [path for path, chars in coverage.items() if char in chars]
+def _draw_class(char: str, upright: list[Image.Image]) -> np.ndarray:
+    """All pictures of one character: every font equally often, each turned, sheared and scaled on its own."""
     rng = np.random.default_rng((VERSION, ord(char)))
-    turns = rng.permutation(np.arange(IMAGES_PER_CLASS) % len(fonts))  # every font equally often
-    pictures = [_draw(char, fonts[turn], rng) for turn in turns]
-    if any(p is None for p in pictures):
-        return None
-    upright = [_draw_upright(char, str(font)) for font in fonts]
-    return _Candidate(
-        class_name(script, char),
-        script,
-        np.stack([p for p in pictures if p is not None]),
-        np.stack([_shape(p) for p in upright if p is not None]),
-    )
+    turns = rng.permutation(np.arange(IMAGES_PER_CLASS) % len(upright))
+    return np.stack([_move(upright[turn], rng) for turn in turns])
 
 
-def _draw(char: str, font: Path, rng: np.random.Generator) -> np.ndarray | None:
-    upright = _draw_upright(char, str(font))
-    if upright is None:
-        return None
+def _move(upright: Image.Image, rng: np.random.Generator) -> np.ndarray:
     angle = np.deg2rad(rng.uniform(-ROTATION, ROTATION))
     shear = np.array([[1, rng.uniform(-SHEAR, SHEAR)], [0, 1]])
     rotation = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
@@ -146,7 +185,6 @@ def _draw(char: str, font: Path, rng: np.random.Generator) -> np.ndarray | None:
     return np.asarray(moved.reduce(2))
 
 
-@lru_cache(maxsize=64)
 def _draw_upright(char: str, font: str) -> Image.Image | None:
     """The character, white on black, its longer side `_INK`, in the middle of the canvas."""
     left, top, right, bottom = _font(font, 100).getbbox(char)
@@ -171,29 +209,7 @@ def _shape(upright: Image.Image) -> np.ndarray:
     return np.asarray(upright.resize((16, 16), Image.Resampling.BOX, box), dtype=np.float32).reshape(-1)
 
 
-@cache
+@lru_cache(maxsize=256)
 def _font(path: str, size: int) -> ImageFont.FreeTypeFont:
     # The basic layout engine: one character, one glyph, whatever text shaping libraries a machine has.
     return ImageFont.truetype(path, size, layout_engine=ImageFont.Layout.BASIC)
-
-
-def _without_look_alikes(candidates: list[_Candidate]) -> list[_Candidate]:
-    """Walk through the scripts in turns; keep a character that is unlike every one kept so far."""
-    alike = _cosines(np.stack([c.pictures.mean(axis=0).reshape(-1) for c in candidates])) > LOOK_ALIKE_MEAN
-    starts = np.cumsum([0, *(len(c.shapes) for c in candidates[:-1])])
-    same_shape = _cosines(np.concatenate([c.shapes for c in candidates])) > LOOK_ALIKE_UPRIGHT
-    alike |= np.logical_or.reduceat(np.logical_or.reduceat(same_shape, starts, axis=0), starts, axis=1)
-    turn = [sum(other.script == c.script for other in candidates[:i]) for i, c in enumerate(candidates)]
-    kept: list[int] = []
-    room = dict.fromkeys(SCRIPTS, CLASSES_PER_SCRIPT)
-    for i in np.argsort(turn, kind="stable"):  # the first of every script, then the second of every script, ...
-        script = candidates[i].script
-        if room[script] and not alike[i, kept].any():
-            kept.append(i)
-            room[script] -= 1
-    return [candidates[i] for i in sorted(kept, key=lambda i: candidates[i].name)]
-
-
-def _cosines(rows: np.ndarray) -> np.ndarray:
-    rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
-    return rows @ rows.T

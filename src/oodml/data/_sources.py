@@ -42,7 +42,7 @@ class FileSource:
     """Pictures in files below `root`."""
 
     def __init__(self, root: Path, names: Sequence[str]) -> None:
-        self.root = Path(root)
+        self.root = Path(root).absolute()  # a later change of directory must not matter
         self.names = list(names)
 
     def __len__(self) -> int:
@@ -69,7 +69,7 @@ class TarSource:
     """Pictures inside an uncompressed tar, read in any order at offsets that were listed once."""
 
     def __init__(self, path: Path, names: Sequence[str], offsets: np.ndarray, sizes: np.ndarray) -> None:
-        self.path = Path(path)
+        self.path = Path(path).absolute()
         self.names = list(names)
         self.offsets = np.asarray(offsets, dtype=np.int64)
         self.sizes = np.asarray(sizes, dtype=np.int64)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import numpy as np
+
 from oodml._errors import OodmlError
 from oodml.data._dataset import Dataset, build_dataset
 from oodml.data._folders import read_class_folders
@@ -78,7 +80,7 @@ def _present(root: Path, listed: list[tuple[str, str]]) -> tuple[Source, list[st
 
 def _train_and_test(root: Path) -> list[tuple[str, str]]:
     meta = _first(root, "cars_meta.mat")
-    names = [_folder_name(n) for n in _load(meta)["class_names"]]
+    names = [_folder_name(n) for n in np.atleast_1d(_load(meta)["class_names"])]
     train = _annotated(_first(root, "cars_train_annos.mat"), "cars_train/", names)
     test = _annotated(_first(root, "cars_test_annos_withlabels.mat"), "cars_test/", names)
     return train + test
@@ -94,10 +96,11 @@ def _first(root: Path, name: str) -> Path:
 def _annotated(path: Path, prefix: str, names: list[str] | None = None) -> list[tuple[str, str]]:
     """(class name, picture path) of every row of an annotation file."""
     content = _load(path)
-    names = names or [_folder_name(n) for n in content["class_names"]]
-    rows = content["annotations"]
-    field = "relative_im_path" if "relative_im_path" in rows.dtype.names else "fname"
-    if "class" not in rows.dtype.names:
+    names = names or [_folder_name(n) for n in np.atleast_1d(content["class_names"])]
+    rows = np.atleast_1d(content["annotations"])
+    fields = rows.dtype.names or ()
+    field = "relative_im_path" if "relative_im_path" in fields else "fname"
+    if "class" not in fields:
         raise OodmlError(f"{path} holds no classes; cars_test_annos_withlabels.mat from {FACTS.address} does.")
     return [(names[int(c) - 1], f"{prefix}{n}") for c, n in zip(rows["class"], rows[field], strict=True)]
 
@@ -109,10 +112,11 @@ def _folder_name(class_name: object) -> str:
 
 def _load(path: Path) -> dict:
     from scipy.io import loadmat
+    from scipy.io.matlab import MatReadError
 
     try:
         return loadmat(path, squeeze_me=True)
-    except (ValueError, NotImplementedError, OSError, TypeError) as error:
+    except (MatReadError, ValueError, NotImplementedError, OSError, TypeError) as error:
         raise OodmlError(
             f"{path} cannot be read as a MATLAB file ({error}). Get it again from {FACTS.address}"
         ) from error

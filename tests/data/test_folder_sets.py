@@ -1,0 +1,205 @@
+from __future__ import annotations
+
+import pickle
+import tarfile
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import oodml
+from oodml import OodmlError
+from oodml.data import DefaultSplit, build_dataset, load_dataset
+from oodml.data._sources import FileSource, TarSource
+
+
+def tar_of(folder: Path, target: Path, prefix: str = "") -> Path:
+    with tarfile.open(target, "w") as archive:
+        archive.add(folder, arcname=prefix or ".")
+    return target
+
+
+def test_class_folders_give_sorted_classes_and_half_of_them_for_training(birds: Path):
+    ds = load_dataset("folder", root=birds)
+    assert ds.classes == ["crow", "gull", "jay", "wren"]
+    assert ds.labels.dtype == np.int64 and np.bincount(ds.labels).tolist() == [3, 4, 5, 6]
+    assert ds.default_split == DefaultSplit(["crow", "gull"], ["jay", "wren"])
+    assert ds.superclasses is None and ds.roles is None and ds.warnings == () and ds.image_size == 224
+    assert ds.path(0) == "crow/0.png" and ds.image(0).mode == "RGB" and ds.image(0).size == (30, 50)
+
+
+def test_a_data_set_may_be_named_by_a_mapping(birds: Path):
+    assert len(oodml.load_dataset({"name": "folder", "root": birds})) == 18
+
+
+def test_a_tar_of_the_folder_is_the_same_data_set(birds: Path, tmp_path: Path):
+    folder = load_dataset("folder", root=birds)
+    for prefix in ("", "birds"):  # a tar of the folder's content, and of the folder itself
+        ds = load_dataset("folder", root=tar_of(birds, tmp_path / f"x{prefix}.tar", prefix))
+        assert ds.classes == folder.classes and ds.labels.tolist() == folder.labels.tolist()
+        for i in (0, 7, 17):
+            assert np.array_equal(np.asarray(ds.image(i)), np.asarray(folder.image(i)))
+
+
+def test_a_tar_is_read_by_several_processes_at_once(birds: Path, tmp_path: Path):
+    ds = load_dataset("folder", root=tar_of(birds, tmp_path / "x.tar"))
+    here = [np.asarray(ds.image(i)) for i in range(len(ds))]  # also opens the file before the fork
+    assert len(pickle.loads(pickle.dumps(ds.source))) == len(ds)
+    with ProcessPoolExecutor(3, mp_context=get_context("fork")) as pool:
+        there = list(pool.map(ds.source.image, [*range(len(ds))] * 5))
+    assert all(np.array_equal(np.asarray(a), here[i % len(ds)]) for i, a in enumerate(there))
+
+
+def test_two_levels_are_super_class_and_class(birds: Path, tmp_path: Path):
+    root = tmp_path / "zoo"
+    (root / "corvids").mkdir(parents=True)
+    (root / "others").mkdir()
+    for name, family in {"crow": "corvids", "jay": "corvids", "gull": "others", "wren": "others"}.items():
+        (birds / name).rename(root / family / name)
+    ds = load_dataset("folder", root=root)
+    assert ds.classes == ["crow", "gull", "jay", "wren"]
+    assert ds.superclasses == ["corvids", "others", "corvids", "others"]
+    (root / "others" / "jay").mkdir()  # the same word in two families names two classes
+    Image.new("RGB", (4, 4)).save(root / "others" / "jay" / "x.png")
+    (root / "others" / "jay" / "y.png").write_bytes((root / "others" / "jay" / "x.png").read_bytes())
+    ds = load_dataset("folder", root=root)
+    assert {"corvids/jay", "others/jay"} <= set(ds.classes)
+    assert ds.superclasses[ds.classes.index("others/jay")] == "others"
+
+
+def test_other_and_hidden_files_are_no_pictures(birds: Path):
+    (birds / "crow" / ".hidden.png").write_bytes(b"x")
+    (birds / "crow" / "readme.txt").write_text("x")
+    (birds / "loose.png").write_bytes(b"x")
+    ds = load_dataset("folder", root=birds)
+    assert len(ds) == 18
+    assert any("2 files" in note for note in ds.notes)
+
+
+def test_fingerprint_follows_the_source(birds: Path):
+    first = load_dataset("folder", root=birds).fingerprint
+    assert load_dataset("folder", root=birds).fingerprint == first
+    Image.new("RGB", (9, 9)).save(birds / "crow" / "0.png")
+    second = load_dataset("folder", root=birds).fingerprint
+    (birds / "crow" / "0.png").unlink()
+    third = load_dataset("folder", root=birds).fingerprint
+    (birds / "crow").rename(birds / "raven")
+    assert len({first, second, third, load_dataset("folder", root=birds).fingerprint}) == 4
+
+
+def test_subset_keeps_labels_and_remembers_where_it_came_from(birds: Path):
+    ds = load_dataset("folder", root=birds)
+    part = ds.subset([17, 0, 5]).subset([2, 0])
+    assert part.labels.tolist() == ds.labels[[5, 17]].tolist() and part.classes == ds.classes
+    assert part.path(1) == ds.path(17)
+    assert part.parent[0] is ds and part.parent[1].tolist() == [5, 17]
+    assert part.fingerprint != ds.subset([17, 5]).fingerprint == ds.subset([17, 5]).fingerprint
+    with pytest.raises(OodmlError, match="between 0 and 17"):
+        ds.subset([18])
+
+
+def test_sample_takes_a_seeded_few_of_each_class(birds: Path):
+    ds = load_dataset("folder", root=birds)
+    few = ds.sample(4, seed=1)
+    assert np.bincount(few.labels).tolist() == [3, 4, 4, 4]
+    assert (np.diff(few.parent[1]) > 0).all()
+    assert few.fingerprint == ds.sample(4, seed=1).fingerprint != ds.sample(4, seed=2).fingerprint
+    drawn = {tuple(ds.sample(1, seed=s).parent[1]) for s in range(30)}
+    assert len(drawn) > 10  # not always the same picture of a class
+
+
+def test_indices_of_classes(birds: Path):
+    ds = load_dataset("folder", root=birds)
+    assert ds.indices_of(["gull", "crow"]).tolist() == list(range(7))
+    with pytest.raises(OodmlError, match="Did you mean 'gull'"):
+        ds.indices_of(["gul"])
+
+
+def test_a_class_of_one_picture_is_kept_and_named(birds: Path):
+    (birds / "owl").mkdir()
+    Image.new("RGB", (9, 9)).save(birds / "owl" / "a.png")
+    with pytest.warns(UserWarning, match="single picture and cannot form a positive pair: 'owl'"):
+        ds = load_dataset("folder", root=birds)
+    assert "owl" in ds.classes
+
+
+def test_bad_roots_say_what_is_expected(tmp_path: Path, picture):
+    with pytest.raises(OodmlError, match="needs root="):
+        load_dataset("folder")
+    with pytest.raises(OodmlError, match=r"No folder or tar at .*nowhere"):
+        load_dataset("folder", root=tmp_path / "nowhere")
+    with pytest.raises(OodmlError, match="No pictures found"):
+        load_dataset("folder", root=tmp_path)
+    picture().save(tmp_path / "a.png")
+    with pytest.raises(OodmlError, match="lie in no class folder"):
+        load_dataset("folder", root=tmp_path)
+    deep = tmp_path / "a" / "b" / "c"
+    deep.mkdir(parents=True)
+    picture().save(deep / "a.png")
+    (tmp_path / "z").mkdir()
+    picture().save(tmp_path / "z" / "a.png")
+    with pytest.raises(OodmlError, match="different or too great depths"):
+        load_dataset("folder", root=tmp_path)
+
+
+def test_bad_tars_are_one_sentence(birds: Path, tmp_path: Path):
+    good = tar_of(birds, tmp_path / "good.tar")
+    cut = tmp_path / "cut.tar"
+    cut.write_bytes(good.read_bytes()[:-20_000])
+    with pytest.raises(OodmlError, match=r"cut\.tar"):
+        load_dataset("folder", root=cut)
+    text = tmp_path / "text.tar"
+    text.write_text("no tar")
+    with pytest.raises(OodmlError, match="cannot be read as an uncompressed tar"):
+        load_dataset("folder", root=text)
+    with pytest.raises(OodmlError, match="Unpack it"):
+        load_dataset("folder", root=_touch(tmp_path / "x.tgz"))
+
+
+def _touch(path: Path) -> Path:
+    path.touch()
+    return path
+
+
+def test_names_and_options_are_checked(birds: Path):
+    with pytest.raises(OodmlError, match="Did you mean 'folder'"):
+        load_dataset("foldr", root=birds)
+    with pytest.raises(OodmlError, match="Unknown option of data set 'folder': 'rot'"):
+        load_dataset("folder", rot=birds)
+    with pytest.raises(OodmlError, match="takes no root"):
+        load_dataset("glyphs", root=birds)
+    with pytest.raises(OodmlError, match="needs the key 'name'"):
+        load_dataset({"root": birds})
+
+
+def test_a_user_registers_a_data_set(birds: Path):
+    from oodml.data._registries import DATASETS
+
+    @oodml.register_dataset("my-birds")
+    def mine(root: Path, letters: str = "cg"):
+        """Birds of mine."""
+        names = sorted(p.relative_to(root).as_posix() for p in Path(root).rglob("*.*") if p.parent.name[0] in letters)
+        return build_dataset("my-birds", FileSource(root, names), [n.split("/")[0] for n in names])
+
+    oodml.register_dataset("wrong", lambda: 3)
+    try:
+        assert "my-birds" in oodml.list_datasets()
+        assert load_dataset("my-birds", root=birds).classes == ["crow", "gull"]
+        assert load_dataset("my-birds", root=birds, letters="w").classes == ["wren"]
+        with pytest.raises(OodmlError, match="must be an oodml Dataset, but its factory made int"):
+            load_dataset("wrong")
+    finally:
+        for name in ("my-birds", "wrong"):
+            del DATASETS._records[name]
+
+
+def test_tar_source_reads_exactly_its_member(tmp_path: Path):
+    path = tmp_path / "raw"
+    Image.new("RGB", (3, 2), "red").save(tmp_path / "a.bmp")
+    content = (tmp_path / "a.bmp").read_bytes()
+    path.write_bytes(b"junk" + content + b"junk")
+    source = TarSource(path, ["a.bmp"], np.array([4]), np.array([len(content)]))
+    assert source.image(0).getpixel((0, 0)) == (255, 0, 0)
