@@ -117,6 +117,27 @@ def test_episodes_are_added_to_every_split(zoo: Path, series: Path) -> None:
     assert not (zoo / "never.json").exists()
 
 
+def test_official_episodes_are_taken_over_or_refused(zoo: Path) -> None:
+    entry = {"train": ["class0", "class1"], "test": ["class2", "class3"]}
+    (zoo / "theirs.json").write_text(json.dumps({"folder": {"1": entry}}))
+    run("splits", "import", zoo / "theirs.json", "folder", "-o", zoo / "official-folder.json")
+    for known in (True, False):
+        names = ["0.jpg", "3.jpg"] if known else ["00001.jpg", "00003.jpg"]
+        content = {"folder": {"1": {"2": [{"class2": names, "class3": names}]}}}
+        (zoo / "few.json").write_text(json.dumps(content))
+        path = zoo / f"taken-{known}.json"
+        arguments = ("--root", zoo / "zoo", "--official", zoo / "few.json", "-o", path)
+        shown = run("splits", "episodes", zoo / "official-folder.json", *arguments)
+        if known:
+            assert "4 of 4 file names found, 1 of 1 episodes" in shown.stdout
+            expected = {c: [f"{c}/0.png", f"{c}/3.png"] for c in ("class2", "class3")}
+            assert load_splits(path)[0].episodes == {2: [expected]}
+        else:
+            assert "0 of 4 file names found" in shown.stdout
+            assert "No official episode" in str(shown.exception)
+            assert not path.exists()
+
+
 def test_iid_is_printed_beside_the_default_split(zoo: Path) -> None:
     shown = run("splits", "iid", zoo / "zoo", "--backbone", "tiny", "--repeats", "4")
     assert shown.exit_code == 0

@@ -46,8 +46,8 @@ def open_dataset(name: str, root: Path | None) -> Dataset:
     from oodml.data import list_datasets, load_dataset
 
     if name not in list_datasets() and root is None and (os.sep in name or Path(name).exists()):
-        return load_dataset("folder", root=Path(name))
-    return load_dataset(name, root=root)
+        return quietly(load_dataset, "folder", root=Path(name))
+    return quietly(load_dataset, name, root=root)
 
 
 def open_pictures(name: str, root: Path | None = None) -> Dataset:

@@ -194,6 +194,10 @@ def episodes(
             )
             split = taken.split
         series[i] = split
+    if official is not None and not any(split.episodes for split in series):
+        raise OodmlError(
+            "No official episode exists whole in this copy of the data; make your own: leave --official out."
+        )
     target = output or Path(file.partition("#")[0])
     if "#" in file and output is None:
         raise OodmlError("Episodes for one split of a series need -o FILE, so that the series is not overwritten.")
