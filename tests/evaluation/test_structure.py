@@ -64,7 +64,7 @@ def points(n, d, seed, dtype=torch.float32):
 @settings(deadline=None, max_examples=60)
 @given(
     st.lists(st.integers(1, 6), min_size=2, max_size=7).filter(lambda sizes: max(sizes) > 1),
-    st.integers(1, 9),
+    st.integers(2, 9),
     st.integers(0, 10**6),
     st.sampled_from(["euclidean", "cosine"]),
 )
@@ -96,6 +96,14 @@ def test_duplicates_have_no_distance():
     scores = structure(x, torch.arange(6).repeat_interleave(4), metrics=["pi_intra", "alignment"])
     assert scores["pi_intra"] == 0.0
     assert scores["alignment"] == pytest.approx(0.0, abs=1e-12)
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+def test_coinciding_centres_have_an_infinite_ratio(metric):
+    x = torch.tensor([[1.0, 0.0], [0.0, 1.0]]).repeat(3, 1)
+    assert structure(x, [0, 0, 1, 1, 2, 2], metric=metric)["pi_ratio"] == math.inf
+    with pytest.warns(UserWarning, match="coincide"):
+        assert math.isnan(structure(torch.ones(4, 1), [0, 0, 1, 1], metric=metric)["pi_ratio"])
 
 
 def test_arrays_strings_and_tensors_agree():

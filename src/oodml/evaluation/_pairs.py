@@ -25,13 +25,6 @@ class PairSet(NamedTuple):
     different: int
 
 
-class Tile(NamedTuple):
-    """Squared distances (R, S), +inf where the pair is not of the asked kind; `mixed`: some pairs were masked."""
-
-    squared: Tensor
-    mixed: bool
-
-
 def pair_set(x: Tensor, ids: Tensor, gallery: Tensor | None = None, gallery_ids: Tensor | None = None) -> PairSet:
     """Unordered pairs within `x`, or all pairs of a row of `x` and a row of `gallery` (class ids shared)."""
     one_set = gallery is None or gallery_ids is None
@@ -49,9 +42,11 @@ def pair_set(x: Tensor, ids: Tensor, gallery: Tensor | None = None, gallery_ids:
 
 def count_below(pairs: PairSet, thresholds: Sequence[float], same: bool) -> list[int]:
     """How many pairs of one kind have a squared distance below each threshold."""
-    counts = torch.zeros(len(thresholds), dtype=torch.int64, device=pairs.rows.device)
-    for tile in _tiles(pairs, same):
-        counts += torch.stack([(tile.squared < threshold).sum() for threshold in thresholds])
+    edges = pairs.rows.new_tensor(thresholds)
+    counts = torch.zeros(len(thresholds), dtype=torch.int64, device=edges.device)
+    for squared in _tiles(pairs, same):
+        near = squared[squared < edges.max()]
+        counts += torch.stack([(near < edge).sum() for edge in edges])
     return counts.tolist()
 
 
@@ -82,19 +77,21 @@ def _histograms(pairs: PairSet, prefixes: set[int], bits: int, shift: int) -> di
     width = 1 << (bits - shift)
     integer = torch.int32 if pairs.rows.dtype == torch.float32 else torch.int64
     counts = {prefix: torch.zeros(width, dtype=torch.int64, device=pairs.rows.device) for prefix in prefixes}
-    for tile in _tiles(pairs, same=False):
-        keys = tile.squared.view(integer).flatten()
-        if tile.mixed:
-            keys = keys[tile.squared.flatten() < torch.inf]
-        digits = keys >> shift
+    beyond = (max(prefixes) + 1) << bits
+    for squared in _tiles(pairs, same=False):
+        keys = squared.view(integer).flatten()
+        if beyond > torch.iinfo(integer).max:  # the first pass: every key counts, +inf above all finite ones
+            counts[0] += torch.bincount(keys >> shift, minlength=width)
+            continue
+        keys = keys[keys < beyond]
         for prefix in prefixes:
-            mine = digits if len(prefixes) == 1 and prefix == 0 else digits[(keys >> bits) == prefix]
-            counts[prefix] += torch.bincount(mine & (width - 1), minlength=width)
+            mine = keys[(keys >> bits) == prefix]
+            counts[prefix] += torch.bincount((mine >> shift) & (width - 1), minlength=width)
     return counts
 
 
-def _tiles(pairs: PairSet, same: bool) -> Iterator[Tile]:
-    """Tiles of squared distances of one kind of pairs; tiles without any are skipped."""
+def _tiles(pairs: PairSet, same: bool) -> Iterator[Tensor]:
+    """Tiles of squared distances, +inf where a pair is not of the asked kind; tiles without any are skipped."""
     side = _TILE.get(pairs.rows.device.type, 4096)
     row_norms, column_norms = pairs.rows.square().sum(dim=1), pairs.columns.square().sum(dim=1)
     row_ends, column_ends = _ends(pairs.row_ids, side), _ends(pairs.column_ids, side)
@@ -114,7 +111,7 @@ def _tiles(pairs: PairSet, same: bool) -> Iterator[Tile]:
                 asked = (pairs.row_ids[rows, None] == pairs.column_ids[columns]) == same
                 asked = asked.triu(1) if pairs.one_set and i == j else asked
                 squared.masked_fill_(~asked, torch.inf)
-            yield Tile(squared, shared)
+            yield squared
 
 
 def _ends(ids: Tensor, side: int) -> list[tuple[int, int]]:

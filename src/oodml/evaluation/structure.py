@@ -101,7 +101,7 @@ def _pi_intra(data: _Set) -> float:
         total = pairs - class_sums(unit, data.ids, len(pairs)).square().sum(dim=1) + own
     else:
         total = _sums_of_distances_in_classes(data)
-    return float((total / pairs)[several].mean())
+    return float((total / pairs).clamp(min=0)[several].mean())
 
 
 def _sums_of_distances_in_classes(data: _Set) -> Tensor:
@@ -130,7 +130,7 @@ def _pi_inter(data: _Set) -> float:
     centres = class_sums(x, data.ids, count) / data.sizes[:, None]
     if data.metric == "cosine":
         centres = F.normalize(centres, dim=1)
-        return float(1 - (centres.sum(dim=0).square().sum() - centres.square().sum()) / pairs)
+        return max(0.0, float(1 - (centres.sum(dim=0).square().sum() - centres.square().sum()) / pairs))
     centres = centres - centres.mean(dim=0)
     total = centres.new_zeros(())
     step = max(1, _cells(centres) // count)
@@ -179,7 +179,7 @@ _MEASURES: dict[str, Callable[[_Set], float]] = {
 
 
 def _ratio(intra: float, inter: float) -> float:
-    if inter == 0:
+    if inter < 1e-12:  # centres coincide up to rounding
         return math.inf if intra > 0 else math.nan
     return intra / inter
 
