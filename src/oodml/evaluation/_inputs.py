@@ -36,7 +36,7 @@ def as_tensors(embeddings: Any, labels: Any, what: str = "embeddings") -> tuple[
 def as_embeddings(embeddings: Any, what: str = "embeddings") -> Tensor:
     """(N, d) float32 or float64, finite and not so large that squared distances overflow; a view where possible."""
     try:
-        x = embeddings.detach() if isinstance(embeddings, Tensor) else torch.as_tensor(np.asarray(embeddings))
+        x = embeddings.detach() if isinstance(embeddings, Tensor) else _from_array(np.asarray(embeddings))
     except (TypeError, ValueError) as error:
         raise OodmlError(f"{what} cannot be read as an array of numbers ({error}): give an (N, d) array.") from error
     if x.is_complex():
@@ -50,6 +50,13 @@ def as_embeddings(embeddings: Any, what: str = "embeddings") -> Tensor:
     if not bool((norms < LARGEST_NORM).all()):
         _raise_for_rows(x, norms, what)
     return x
+
+
+def _from_array(array: np.ndarray) -> Tensor:
+    """A tensor on the array's memory, or on a copy where torch cannot share it (reversed, read-only, other types)."""
+    if not np.iscomplexobj(array):
+        array = np.ascontiguousarray(array, dtype=np.float64 if array.dtype == np.float64 else np.float32)
+    return torch.from_numpy(array if array.flags.writeable else array.copy())
 
 
 def as_class_ids(labels: Any, device: torch.device | str = "cpu") -> tuple[Tensor, list]:
@@ -86,4 +93,5 @@ def _raise_for_rows(x: Tensor, norms: Tensor, what: str) -> None:
         broken, kind = ~(norms < LARGEST_NORM), f"a norm above {LARGEST_NORM:g}, whose square overflows"
     rows = broken.nonzero().flatten().tolist()
     shown = ", ".join(map(str, rows[:_ROWS_NAMED])) + (", …" if len(rows) > _ROWS_NAMED else "")
-    raise OodmlError(f"{len(rows)} rows of {what} have {kind}: rows {shown}. Remove them or fix what made them.")
+    count = "1 row" if len(rows) == 1 else f"{len(rows)} rows"
+    raise OodmlError(f"{count} of {what} with {kind}: rows {shown}. Remove them or fix what made them.")

@@ -65,7 +65,7 @@ def different_at_ranks(pairs: PairSet, ranks: Sequence[int]) -> list[float]:
         histograms = _histograms(pairs, {prefix for prefix, _ in found.values()}, bits, shift)
         for rank, (prefix, within) in found.items():
             below = histograms[prefix].cumsum(0)
-            digit = int(torch.searchsorted(below, within, right=True))
+            digit = min(int(torch.searchsorted(below, within, right=True)), len(below) - 1)
             before = int(below[digit - 1]) if digit else 0
             found[rank] = ((prefix << (bits - shift)) | digit, within - before)
         bits = shift
