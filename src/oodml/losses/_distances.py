@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from oodml.miners._distances import root, squared_distances
+from oodml.miners._distances import gram, root, squared_distances
 
 _FEW = 4  # up to this many tuples a sample, row differences cost less than the backward pass of the whole matrix
 
@@ -25,7 +25,7 @@ class Distances:
     @property
     def squared_matrix(self) -> Tensor:
         if self._squared is None:
-            self._squared = squared_distances(self.embeddings @ self.embeddings.T).clamp_min(0)
+            self._squared = squared_distances(gram(self.embeddings)).clamp_min(0)
         return self._squared
 
     @property

@@ -16,6 +16,7 @@ from oodml.losses._norms import norm_penalty
 from oodml.losses._tuples import PairMaskLoss
 from oodml.losses.npair import npair_term
 from oodml.miners import Miner
+from oodml.miners._distances import gram
 from oodml.miners.npair import one_a_row
 
 _WIDEST = 65.0  # degrees; beyond it e^{−16 tan²α} leaves the range of float32
@@ -69,7 +70,9 @@ class Angular(PairMaskLoss):
         positives, negatives = self.masks(embeddings, labels, tuples)
         if self.one_positive:
             positives = one_a_row(positives, self.generator)
-        unit = F.normalize(embeddings, dim=1)
-        npair = npair_term(embeddings @ embeddings.T, positives, negatives)
-        angle = angular_term(unit @ unit.T, positives, negatives, self.alpha)
+        products = gram(embeddings)
+        norms = products.diagonal().clamp_min(1e-24).sqrt()
+        cosines = products / (norms[:, None] * norms)
+        npair = npair_term(products, positives, negatives)
+        angle = angular_term(cosines, positives, negatives, self.alpha)
         return npair + self.weight * angle + self.nu * norm_penalty(embeddings, self.squared_norm)

@@ -10,6 +10,7 @@ from oodml.losses import register_loss
 from oodml.losses._base import Tuples
 from oodml.losses._tuples import PairMaskLoss
 from oodml.miners import Miner
+from oodml.miners._distances import gram
 
 
 def soft_histograms(similarities: Tensor, positives: Tensor, negatives: Tensor, bins: int) -> tuple[Tensor, Tensor]:
@@ -46,7 +47,7 @@ class Histogram(PairMaskLoss):
 
     def compute(self, embeddings: Tensor, labels: Tensor, tuples: Tuples | None) -> Tensor:
         positives, negatives = self.masks(embeddings, labels, tuples)
-        similarities = embeddings @ embeddings.T
+        similarities = gram(embeddings)
         once = torch.ones_like(positives).triu(1)
         positive, negative = soft_histograms(
             similarities.flatten(),

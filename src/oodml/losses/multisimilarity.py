@@ -12,7 +12,7 @@ from oodml.losses._base import Tuples
 from oodml.losses._distances import masked_logsumexp
 from oodml.losses._tuples import PairMaskLoss
 from oodml.miners import Miner
-from oodml.miners._distances import root
+from oodml.miners._distances import gram, root
 from oodml.miners.multisimilarity import MultiSimilarity as MultiSimilarityMiner
 
 
@@ -49,7 +49,7 @@ class MultiSimilarity(PairMaskLoss):
         self.qualifying_only = qualifying_only
 
     def compute(self, embeddings: Tensor, labels: Tensor, tuples: Tuples | None) -> Tensor:
-        similarities = embeddings @ embeddings.T
+        similarities = gram(embeddings)
         distances = root(2 - 2 * similarities.detach()) if tuples is None else None
         positives, negatives = self.masks(embeddings, labels, tuples, distances)
         centred = similarities - self.lam

@@ -12,6 +12,7 @@ from oodml.losses._distances import masked_logsumexp, masked_mean
 from oodml.losses._norms import norm_penalty
 from oodml.losses._tuples import PairMaskLoss
 from oodml.miners import Miner
+from oodml.miners._distances import gram
 from oodml.miners.npair import one_a_row
 
 
@@ -48,5 +49,5 @@ class NPair(PairMaskLoss):
         positives, negatives = self.masks(embeddings, labels, tuples)
         if self.one_positive:
             positives = one_a_row(positives, self.generator)
-        term = npair_term(embeddings @ embeddings.T, positives, negatives)
+        term = npair_term(gram(embeddings), positives, negatives)
         return term + self.nu * norm_penalty(embeddings, self.squared_norm)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -14,15 +16,37 @@ def root(squared: Tensor) -> Tensor:
     return squared.clamp_min(EPSILON).sqrt()
 
 
-def squared_distances(gram: Tensor) -> Tensor:
+class _Gram(torch.autograd.Function):
+    """x xᵀ, whose gradient (G + Gᵀ) x is one matrix product where autograd's own rule takes two."""
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        return x @ x.T
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        return (gradient + gradient.T) @ x
+
+
+def gram(x: Tensor) -> Tensor:
+    """All inner products of the rows, (b, d) -> (b, b)."""
+    return _Gram.apply(x)
+
+
+def squared_distances(products: Tensor) -> Tensor:
     """‖x_i − x_j‖² (b, b) from all inner products (b, b); rows that are equal come out exactly 0 apart."""
-    norms = gram.diagonal()
-    return norms[:, None] + norms[None, :] - 2 * gram
+    norms = products.diagonal()
+    return norms[:, None] + norms[None, :] - 2 * products
 
 
 def distance_matrix(embeddings: Tensor) -> Tensor:
     """Euclidean distances √max(‖x_i − x_j‖², ε), (b, d) -> (b, b)."""
-    return root(squared_distances(embeddings @ embeddings.T))
+    return root(squared_distances(gram(embeddings)))
 
 
 def same_class(labels: Tensor) -> Tensor:
