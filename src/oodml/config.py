@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 NOT_HASHED = ("out", "device", "workers", "quiet", "logger", "checkpoint_every", "log_every", "protocol")
 
 
+LOGGERS = ("tensorboard", "wandb", "mlflow")
+
+
 class RunConfig(BaseModel):
     """Everything that decides what a run computes. None means: the value that belongs to backbone, depth and protocol.
 
@@ -116,7 +119,11 @@ class RunConfig(BaseModel):
             raise OodmlError("A run's length is given in epochs or in steps, not both.")
         if self.schedule is not None:
             check_schedule(self.schedule)
+        for name in [self.logger] if isinstance(self.logger, str) else self.logger or ():
+            if name not in LOGGERS:
+                raise unknown_name("logger", name, LOGGERS)
         values = self._filled()
+        check_backbone(values["backbone"])
         check_batches(values["batch_size"], values["samples_per_class"], values["sampler"])
         from oodml.methods import make_method
 
@@ -230,6 +237,17 @@ def check_batches(batch_size: int, samples_per_class: int, sampler: str | Mappin
         raise OodmlError(
             f"{processes} processes cannot share a batch of {batch_size} equally: use a multiple of {processes}."
         )
+
+
+def check_backbone(name: str) -> None:
+    """Raise for a name that neither this package nor timm knows."""
+    from oodml.models import list_backbones
+
+    if name not in list_backbones():
+        from oodml.models.backbones._timm import import_timm, unknown_backbone
+
+        if not import_timm().is_model(name):
+            raise unknown_backbone(name, list_backbones())
 
 
 SCHEDULES = ("constant", "cosine", "step")

@@ -1,10 +1,14 @@
 """A data set that trains in a second: coloured patterns, one a class, moved and disturbed."""
 
+import contextlib
+import json
+
 import numpy as np
 import pytest
 
 from oodml.config import RunConfig
 from oodml.data import ArraySource, Transforms, build_dataset, register_dataset
+from oodml.training import loop
 
 CLASSES, IMAGES, SIDE = 16, 8, 16
 
@@ -51,3 +55,38 @@ def settings(tmp_path):
         return RunConfig(**{**values, **replaced})
 
     return make
+
+
+@pytest.fixture
+def killed_after(monkeypatch):
+    """`with killed_after(5):` the loop dies, as if killed, before it starts its sixth step."""
+
+    @contextlib.contextmanager
+    def kill(steps):
+        real, count = loop.set_learning_rates, 0
+
+        def die(*args):
+            nonlocal count
+            if count == steps:
+                raise RuntimeError("killed")
+            count += 1
+            real(*args)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(loop, "set_learning_rates", die)
+            yield
+
+    return kill
+
+
+@pytest.fixture
+def facts():
+    """What two equal runs must agree on to the last bit: result.json and the history, times left out."""
+    times = {"seconds", "train_seconds", "images_per_second", "git_commit", "config"}
+
+    def read(result):
+        data = json.loads((result.path / "result.json").read_text())
+        rows = [{k: v for k, v in row.items() if k not in times} for row in result.history]
+        return {key: value for key, value in data.items() if key not in times}, rows
+
+    return read

@@ -96,8 +96,9 @@ class Embedder(nn.Module):
     def _pool_maps(self, images: Tensor) -> Tensor:
         with torch.autocast(images.device.type, dtype=self.autocast, enabled=self.autocast is not None):
             maps = self.backbone(images)
-        average = maps.mean((2, 3), dtype=torch.float32)
-        return torch.cat([average, maps.amax((2, 3)).float()], 1) if self.needs_max else average
+        exact = maps.dtype if maps.dtype == torch.float64 else torch.float32  # heads and losses are never half precision
+        average = maps.mean((2, 3), dtype=exact)
+        return torch.cat([average, maps.amax((2, 3)).to(exact)], 1) if self.needs_max else average
 
     def test_weights(self, backbone: bool) -> dict[str, Tensor]:
         """The tensors a trained embedder keeps: test-time heads only, the backbone on request."""

@@ -22,8 +22,8 @@ class Console:
         self.loggers, self.bar, self.task = loggers, bar, task
         self._scores = ""
 
-    def steps(self, progress: Progress, epoch: int, loss: float) -> None:
-        rate = progress.rates[-1]
+    def steps(self, progress: Progress, epoch: int) -> None:
+        rate, loss = progress.rates[-1], progress.last_loss
         for logger in self.loggers:
             logger.log(progress.step, {"loss": loss, "images_per_second": rate})
         if self.bar is not None and self.task is not None:

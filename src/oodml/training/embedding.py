@@ -19,9 +19,9 @@ from oodml.config import RunConfig
 from oodml.data import Dataset, load_dataset, load_images
 from oodml.evaluation import evaluate
 from oodml.methods import Context, Method, make_method
-from oodml.models import make_backbone
 from oodml.models.embedder import Embedder
 from oodml.training.distributed import Processes
+from oodml.training.job import initial_backbone
 from oodml.training.scoring import embed
 from oodml.training.sets import choose_sets, choose_split
 from oodml.training.sources import ImageSource
@@ -88,16 +88,19 @@ def load_embedder(run: str | Path, device: str = "cpu") -> TrainedEmbedder:
     method = make_method(config.method or "margin")
     with torch.random.fork_rng(devices=[]):
         method.setup(Context(**about["context"]))
-        embedder = _rebuild(config, method, weights)
+        embedder = _rebuild(config, method, weights, about["weights_id"])
     return TrainedEmbedder(embedder, method, about["transforms"], torch.device(device))
 
 
-def _rebuild(config: RunConfig, method: Method, weights: dict[str, Tensor]) -> Embedder:
+def _rebuild(config: RunConfig, method: Method, weights: dict[str, Tensor], weights_id: str) -> Embedder:
     """The embedder with its test-time heads; a backbone that did not train comes from where the run had it."""
     whole = any(key.startswith("backbone.") for key in weights)
-    backbone = make_backbone(
-        config.backbone or "tiny", config.pretrained and not whole, None if whole else config.weights
-    )
+    backbone = initial_backbone(config, trained_elsewhere=whole)
+    if not whole and backbone.weights_id != weights_id:
+        raise OodmlError(
+            f"The weights of {backbone.name!r} found here are not those the run's features were computed with. "
+            "Give the same weights file, or the same version of their package."
+        )
     heads = {name: head for name, head in method.heads(backbone.feature_dim).items() if head.test}
     embedder = Embedder(backbone, heads, backbone.feature_dim)
     missing, unexpected = embedder.load_state_dict(weights, strict=False)
@@ -147,7 +150,7 @@ def _as_tensor(picture: Picture) -> Tensor:
     if isinstance(picture, np.ndarray):
         if picture.ndim != 3 or picture.shape[2] != 3:
             raise OodmlError(f"An array must be (height, width, 3), got {picture.shape}; a tensor (3, height, width).")
-        picture = torch.from_numpy(np.ascontiguousarray(picture)).permute(2, 0, 1)
+        picture = torch.from_numpy(picture.copy()).permute(2, 0, 1)
     if not isinstance(picture, Tensor) or picture.ndim != 3 or picture.shape[0] != 3:
         told = tuple(picture.shape) if isinstance(picture, Tensor) else type(picture).__name__
         raise OodmlError(f"A picture is a path, a PIL image, an array (h, w, 3) or a tensor (3, h, w), got {told}.")

@@ -14,7 +14,7 @@ from oodml._errors import OodmlError
 from oodml.config import RunConfig
 from oodml.data import BatchSampler, Dataset, Images, load_images, make_batch_sampler
 from oodml.methods import Batch, Context, Method, make_method
-from oodml.models import extract_features, freeze_batchnorm, make_backbone
+from oodml.models import Backbone, extract_features, freeze_batchnorm, make_backbone
 from oodml.models._init_rng import own_seed
 from oodml.models.embedder import Embedder
 from oodml.shift import Split
@@ -114,9 +114,7 @@ def build_job(config: RunConfig, out: Path, images: Images, processes: Processes
     total_steps = config.steps or int(config.epochs or 0) * steps_per_epoch
     device = processes.device
     generator = reseed(torch.Generator(device=device), config.seed, "init")
-    backbone = make_backbone(
-        config.backbone or "tiny", config.pretrained, config.weights, seed=child_seed(config.seed, "backbone")
-    )
+    backbone = initial_backbone(config)
     context = Context(
         num_classes=sets.num_classes,
         embedding_dim=int(config.embedding_dim or 0),
@@ -155,6 +153,12 @@ def build_job(config: RunConfig, out: Path, images: Images, processes: Processes
         total_steps=total_steps,
         stop=total_steps if stop_at is None else round(stop_at * (1 if config.steps else steps_per_epoch)),
     )
+
+
+def initial_backbone(config: RunConfig, trained_elsewhere: bool = False) -> Backbone:
+    """The backbone a run starts from; `trained_elsewhere` spares looking for weights that will be replaced."""
+    pretrained, weights = (False, None) if trained_elsewhere else (config.pretrained, config.weights)
+    return make_backbone(config.backbone or "tiny", pretrained, weights, seed=child_seed(config.seed, "backbone"))
 
 
 def _make_sampler(config: RunConfig, sets: Sets) -> BatchSampler:

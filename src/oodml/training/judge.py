@@ -13,7 +13,7 @@ TEST_EMBEDDINGS = "test_embeddings"
 LAST = "last"
 
 
-def judge(job: Job, progress: Progress, keeper: Keeper, loss: float) -> None:
+def judge(job: Job, progress: Progress, keeper: Keeper) -> None:
     """One row of the history; the model is kept if the run's way of selection prefers it to what it has."""
     config, labels = job.config, job.dataset.labels
     metric = config.selection_metric
@@ -22,7 +22,12 @@ def judge(job: Job, progress: Progress, keeper: Keeper, loss: float) -> None:
     distributed.average_buffers(job.embedder)
 
     test = test_embeddings(job)
-    row = {"step": progress.step, "epoch": round(epoch, 4), "loss": loss, "lr": job.optimiser.param_groups[0]["lr"]}
+    row = {
+        "step": progress.step,
+        "epoch": round(epoch, 4),
+        "loss": progress.take_loss(),
+        "lr": job.optimiser.param_groups[0]["lr"],
+    }
     row["test"] = score(test, labels[job.sets.test], watched, job.processes)
     if len(job.sets.val):
         val = embed(job.embedder, job.method.test_embedding, job.source, job.sets.val, job.processes, job.eval_batch)

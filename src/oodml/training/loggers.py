@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from oodml._errors import OodmlError, unknown_name
+from oodml._errors import OodmlError
 
 
 class Logger(Protocol):
@@ -54,7 +54,7 @@ class MLflow:
         self.mlflow.end_run()
 
 
-LOGGERS: dict[str, Callable[[Path, Mapping[str, Any]], Logger]] = {
+_LOGGERS: dict[str, Callable[[Path, Mapping[str, Any]], Logger]] = {
     "tensorboard": TensorBoard,
     "wandb": WeightsAndBiases,
     "mlflow": MLflow,
@@ -63,11 +63,7 @@ LOGGERS: dict[str, Callable[[Path, Mapping[str, Any]], Logger]] = {
 
 def make_loggers(names: str | Iterable[str] | None, out: Path, config: Mapping[str, Any]) -> list[Logger]:
     """The loggers by name; a package that is not installed is an error that says what to install."""
-    wanted = [names] if isinstance(names, str) else list(names or ())
-    for name in wanted:
-        if name not in LOGGERS:
-            raise unknown_name("logger", name, LOGGERS)
-    return [LOGGERS[name](out, config) for name in wanted]
+    return [_LOGGERS[name](out, config) for name in ([names] if isinstance(names, str) else names or ())]
 
 
 def flat(row: Mapping[str, Any]) -> dict[str, float]:

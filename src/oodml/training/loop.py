@@ -49,18 +49,17 @@ def fit(job: Job, progress: Progress, keeper: Keeper, saver: Saver, console: Con
         progress.step = step + 1
 
         evaluates, saves = job.evaluates_after(step + 1), job.saves_after(step + 1)
-        if watch.is_full or evaluates or saves:
-            count = len(watch.seen) * len(positions)
-            mean = watch.read(saver.last_good)  # the only place where the host waits for the device
-            seconds = clock.lap()
-            progress.train_seconds += seconds
-            progress.rates.append(count / seconds)
-            console.steps(progress, epoch, mean)
+        asked = bool(stop) and job.processes.count == 1  # several processes agree to stop at a log line
+        if not (watch.is_full or evaluates or saves or asked):
+            continue
+        losses = watch.read(saver.last_good)  # the only place where the host waits for the device
+        progress.note(losses, images=len(losses) * len(positions), seconds=clock.lap())
+        console.steps(progress, epoch)
         if evaluates:
-            judge(job, progress, keeper, watch.mean)
+            judge(job, progress, keeper)
             console.evaluation(progress.history[-1])
             clock.lap()
-        stopping = saver.should_stop(stop, at_log_point=not watch.seen)
+        stopping = saver.should_stop(stop)
         if evaluates or saves or stopping:
             saver.save(job, progress, keeper)
         if stopping:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -34,10 +35,28 @@ class Progress:
 
     step: int = 0
     train_seconds: float = 0.0
+    loss_sum: float = 0.0  # of the steps since the last evaluation
+    loss_count: int = 0
+    last_loss: float = math.nan  # mean of the last log line
     rates: list[float] = field(default_factory=list)  # images a second, one a log line
     history: list[dict[str, Any]] = field(default_factory=list)
     untrained: dict[str, float] = field(default_factory=dict)
     kept: dict[str, Kept] = field(default_factory=dict)
+
+    def note(self, losses: list[float], images: int, seconds: float) -> None:
+        """Take in what a log line read. Losses add up one by one, so where the lines fall does not change the sum."""
+        for loss in losses:
+            self.loss_sum += loss
+        self.loss_count += len(losses)
+        self.last_loss = sum(losses) / len(losses)
+        self.train_seconds += seconds
+        self.rates.append(images / seconds)
+
+    def take_loss(self) -> float:
+        """The mean loss since the last evaluation."""
+        mean = self.loss_sum / self.loss_count
+        self.loss_sum, self.loss_count = 0.0, 0
+        return mean
 
     def state_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -27,7 +27,7 @@ from oodml.training.loop import fit
 from oodml.training.progress import BEST_ON_TEST, SELECTED, Keeper, Progress
 from oodml.training.result import FORMAT, Result, git_commit, load_result, versions
 from oodml.training.saving import Saver, resume
-from oodml.training.scoring import embed, score, shape, untrained_reader
+from oodml.training.scoring import check_metrics, embed, score, shape, untrained_reader
 from oodml.training.signals import stop_requests
 
 
@@ -39,6 +39,7 @@ def train(config: RunConfig | Mapping[str, Any], dataset: Dataset | None = None)
     """
     config = config if isinstance(config, RunConfig) else RunConfig(**config)
     settings = config.resolved()
+    check_metrics((*(settings.metrics or ()), settings.selection_metric))
     run_hash = config.hash()
     out = Path(settings.out or f"runs/{settings.dataset_name}-{settings.method['name']}-{run_hash[:8]}")  # type: ignore[index]
     _check_folder(out, run_hash)
@@ -141,11 +142,13 @@ def _write_tensors(job: Job, kept: dict[str, torch.Tensor], weights: dict[str, t
     seen, cut = job.dataset.transforms, job.dataset.image_size
     transforms = {"size": cut, "short_side": seen.short_side}
     transforms["input"] = max(cut, SMALLEST_INPUT) if job.config.train == "head" else cut
+    weights_id = job.embedder.backbone.weights_id if job.config.train == "head" else ""
+    facts = {"context": about, "transforms": transforms, "weights_id": weights_id}
     with atomic_file(job.out / "embedder.safetensors") as temporary:
         save_file(
             {name: tensor.contiguous() for name, tensor in weights.items()},
             temporary,
-            metadata={"context": json.dumps(about), "transforms": json.dumps(transforms)},
+            metadata={key: json.dumps(value) for key, value in facts.items()},
         )
     with atomic_file(job.out / "embeddings.safetensors") as temporary:
         tensors = {

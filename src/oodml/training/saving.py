@@ -46,11 +46,9 @@ class Saver:
         """Wait until what was saved is on disk."""
         self._writer.wait()
 
-    def should_stop(self, stop: StopRequest, at_log_point: bool) -> str:
-        """The signal that asks to stop, or nothing; several processes agree on it, at log points only."""
-        if self.processes.count == 1:
-            return stop.name
-        return "a signal" if at_log_point and self.processes.any(bool(stop)) else ""
+    def should_stop(self, stop: StopRequest) -> str:
+        """The signal that asks to stop, or nothing; several processes agree on it."""
+        return (stop.name or "a signal") if self.processes.any(bool(stop)) else ""
 
 
 def run_state(job: Job, progress: Progress, run_hash: str) -> dict[str, Any]:

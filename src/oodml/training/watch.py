@@ -25,7 +25,6 @@ class LossWatch:
     def __init__(self, capacity: int, device: torch.device) -> None:
         self.values = torch.zeros(capacity, device=device)
         self.seen: list[_Seen] = []
-        self.mean = math.nan
 
     @property
     def is_full(self) -> bool:
@@ -37,15 +36,15 @@ class LossWatch:
 
     @contextlib.contextmanager
     def explaining(self, step: int, indices: np.ndarray, last_checkpoint: str) -> Iterator[None]:
-        """Add step, images and checkpoint to what a loss complains of; an earlier loss that was not finite goes first."""
+        """Add step, images and checkpoint to a loss's complaint; an earlier loss that was not finite goes first."""
         try:
             yield
         except OodmlError as error:
             self.read(last_checkpoint)
             raise OodmlError(f"Step {step}, on {_images(indices)}: {error} {last_checkpoint}") from error
 
-    def read(self, last_checkpoint: str) -> float:
-        """The mean loss since the last reading; raises at the first one that is not finite. Synchronises."""
+    def read(self, last_checkpoint: str) -> list[float]:
+        """The losses since the last reading; raises at the first one that is not finite. Synchronises."""
         values = self.values[: len(self.seen)].tolist()
         seen, self.seen = self.seen, []
         for value, (step, indices) in zip(values, seen, strict=True):
@@ -54,9 +53,7 @@ class LossWatch:
                     f"The loss became {value} at step {step}, on {_images(indices)}. {last_checkpoint} "
                     "Lower the learning rate, use precision='fp32', or look at those images."
                 )
-        if values:
-            self.mean = sum(values) / len(values)
-        return self.mean
+        return values
 
 
 def _images(indices: np.ndarray) -> str:

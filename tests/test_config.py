@@ -1,0 +1,153 @@
+"""Settings are checked before any data is read, with messages that help."""
+
+import pytest
+
+import oodml
+from oodml import OodmlError, RunConfig
+from oodml.shift import Split
+
+
+@pytest.fixture(autouse=True)
+def no_data_is_read(monkeypatch):
+    def refuse(*args, **kwargs):
+        raise AssertionError("settings must be checked without reading data")
+
+    monkeypatch.setattr("oodml.data.load_dataset", refuse)
+    monkeypatch.setattr("oodml.data._load.load_dataset", refuse)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"methd": "margin"}, "Unknown setting 'methd'. Did you mean 'method'"),
+        ({"method": "margn"}, "Did you mean 'margin'"),
+        ({"method": {"name": "rho", "bse": "margin"}}, "Did you mean 'base'"),
+        ({"method": {"name": "rho", "base": "arcface"}}, "rho works on losses over mined triplets"),
+        ({"method": {"name": "rho", "p_switch": 1.5}}, "probability"),
+        ({"method": {"name": "plain", "loss": "margin", "dropout": 1.0}}, "dropout is a share"),
+        ({"method": {"name": "plain", "loss": {"name": "margin", "bta": 1.0}}}, "Did you mean 'beta'"),
+        ({"method": {"name": "plain", "loss": "arcface", "miner": "distance"}}, "mines no tuples"),
+        ({"method": {"name": "plain", "loss": "margin", "miner": "distanc"}}, "Did you mean 'distance'"),
+        ({"method": {"loss": "margin"}}, "a dict with 'name'"),
+        ({"dataset": "glyph"}, "Did you mean 'glyphs'"),
+        ({"split": "nowhere.json"}, "nowhere.json"),
+        ({"split": {"train": ["a"], "test": ["a"]}}, "both sides"),
+        ({"train": "heads"}, "train: input should be 'all' or 'head', got 'heads'"),
+        ({"epochs": 3, "steps": 5}, "not both"),
+        ({"epochs": 0}, "epochs"),
+        ({"lr": -1.0}, "lr"),
+        ({"batch_size": 10, "samples_per_class": 4}, "whole groups"),
+        ({"sampler": "spcc"}, "Did you mean 'spc'"),
+        ({"schedule": "cosin"}, "Did you mean 'cosine'"),
+        ({"schedule": {"name": "step"}}, "needs its epochs"),
+        ({"protocol": "revisitin"}, "Did you mean 'revisiting'"),
+        ({"train": "head", "method": {"name": "plain", "input_noise": 0.1}}, "input_noise acts on images"),
+        ({"embedding_dim": 0}, "embedding_dim"),
+        ({"logger": "tensorbord"}, "Did you mean 'tensorboard'"),
+        ({"backbone": "resnet5O"}, "resnet50"),
+    ],
+)
+def test_bad_settings_are_named_with_a_way_out(values, message):
+    with pytest.raises(OodmlError) as error:
+        RunConfig(**values)
+    assert message in str(error.value)
+
+
+def test_processes_that_cannot_share_a_batch(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    with pytest.raises(OodmlError, match="3 processes cannot share a batch of 112"):
+        RunConfig()
+
+
+def test_defaults_belong_to_backbone_and_depth():
+    tiny = RunConfig().resolved()
+    assert (tiny.backbone, tiny.lr, tiny.schedule, tiny.samples_per_class) == ("tiny", 2e-3, "cosine", 4)
+    head = RunConfig(backbone="tf_efficientnet_lite0", train="head").resolved()
+    assert (head.lr, head.schedule, head.views, head.crop_scale) == (1e-4, "cosine", 8, (0.35, 1.0))
+    assert RunConfig(backbone="tf_efficientnet_lite0").resolved().lr == 1e-4
+    assert RunConfig(backbone="resnet50").resolved().lr == 1e-5
+    assert RunConfig(lr=3e-4).resolved().lr == 3e-4
+    assert RunConfig(steps=7).resolved().epochs is None and RunConfig(epochs=7).resolved().steps is None
+
+
+@pytest.mark.parametrize(
+    ("protocol", "dataset", "dim", "epochs"),
+    [
+        ("revisiting", "cub200", 128, 150),
+        ("oodml", "cars196", 512, 200),
+        ("oodml", "cub200", 512, 200),
+        ("revisiting", "glyphs", 128, 150),
+    ],
+)
+def test_protocols_set_the_papers_numbers(protocol, dataset, dim, epochs):
+    found = RunConfig(dataset=dataset, protocol=protocol, method="margin").resolved()
+    assert (found.embedding_dim, found.epochs, found.lr, found.weight_decay) == (dim, epochs, 1e-5, 4e-4)
+    assert (found.batch_size, found.samples_per_class, found.selection, found.schedule) == (112, 2, "test", "constant")
+    assert found.backbone == "resnet50" and found.frozen_bn is True
+    assert found.method == {
+        "name": "plain",
+        "loss": {"name": "margin", "normaliser": "triplets", "miner": {"name": "distance", "upper": None}},
+    }
+
+
+def test_a_protocol_yields_to_the_user_and_chooses_published_forms():
+    found = RunConfig(
+        protocol="revisiting", method={"name": "multisimilarity", "alpha": 3.0}, epochs=5, backbone="resnet50_v1"
+    ).resolved()
+    assert (found.epochs, found.backbone) == (5, "resnet50_v1")
+    assert found.method["loss"] == {"name": "multisimilarity", "alpha": 3.0, "qualifying_only": True}
+    rho = RunConfig(dataset="cub200", protocol="oodml", method="rho").resolved().method
+    assert rho["base"] == {"name": "margin", "normaliser": "triplets", "miner": {"name": "distance", "upper": None}}
+    snr = RunConfig(protocol="oodml", method={"name": "rho", "base": "snr"}).resolved().method
+    assert (
+        snr["base"]["lam"] == 0.005 and RunConfig(protocol="oodml", method="snr").resolved().method["loss"]["lam"] == 0
+    )
+
+
+def test_resolving_twice_changes_nothing():
+    for config in (
+        RunConfig(),
+        RunConfig(protocol="oodml", method="rho"),
+        RunConfig(train="head", backbone="resnet18"),
+    ):
+        once = config.resolved()
+        assert once.resolved() == once
+        assert once.hash() == config.hash()
+
+
+def test_the_hash_is_about_results_only():
+    base = RunConfig()
+    assert base.hash() == RunConfig(out="elsewhere", device="cpu", workers=3, quiet=True).hash()
+    assert base.hash() == RunConfig(lr=2e-3, steps=200).hash(), "a default written out is the same run"
+    assert base.hash() == RunConfig(method={"name": "plain", "loss": "margin"}).hash()
+    others = [RunConfig(seed=1), RunConfig(lr=1e-3), RunConfig(method="rho"), RunConfig(steps=100)]
+    assert len({base.hash(), *(each.hash() for each in others)}) == 5
+
+
+def test_a_split_counts_by_its_content(tmp_path):
+    split = Split(train=["a", "b"], test=["c", "d"], name="mine")
+    split.save(tmp_path / "one.json")
+    split.save(tmp_path / "two.json")
+    hashes = {RunConfig(split=each).hash() for each in (split, str(tmp_path / "one.json"), tmp_path / "two.json")}
+    assert len(hashes) == 1
+    assert RunConfig(split=Split(train=["a", "b", "e"], test=["c", "d"])).hash() not in hashes
+    assert RunConfig().hash() not in hashes
+
+
+def test_yaml_there_and_back(tmp_path):
+    config = RunConfig(
+        method={"name": "rho", "base": "triplet"}, split=Split(train=["a", "b"], test=["c"]), crop_scale=(0.5, 1)
+    )
+    config.save(tmp_path / "config.yaml")
+    loaded = RunConfig.load(tmp_path / "config.yaml")
+    assert loaded.hash() == config.hash()
+    assert RunConfig.load(tmp_path / "config.yaml", seed=5).seed == 5
+    with pytest.raises(OodmlError, match="Could not read"):
+        RunConfig.load(tmp_path / "missing.yaml")
+    (tmp_path / "list.yaml").write_text("- 1")
+    with pytest.raises(OodmlError, match="key: value"):
+        RunConfig.load(tmp_path / "list.yaml")
+
+
+def test_the_public_name_is_the_class():
+    assert oodml.RunConfig is RunConfig
