@@ -6,6 +6,8 @@ import importlib
 import pkgutil
 import sys
 
+from rich.markup import escape
+
 from oodml._errors import OodmlError
 from oodml._progress import console
 from oodml.cli._app import app
@@ -19,7 +21,7 @@ def main() -> None:
     try:
         app()
     except OodmlError as error:
-        console.print(f"[bold red]error[/] {error}", highlight=False, soft_wrap=True)
+        console.print(f"[bold red]error[/] {escape(str(error))}", highlight=False, soft_wrap=True)
         sys.exit(2)
     except KeyboardInterrupt:
         console.print("stopped")
