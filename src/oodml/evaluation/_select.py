@@ -6,24 +6,38 @@ packed into one 64-bit integer whose order is "smaller value first, then smaller
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
 import torch
 from torch import Tensor
 
-_SPARE = 16  # entries selected beyond k, so that ties across the border are seen
-_LOW_BITS = 2**31 - 1
+_SPARE = 16  # entries that the GPU selects beyond k, so that ties across the border are seen
+_SIGN = 31
+_MAGNITUDE = 2**31 - 1
+_COLUMN = 2**32 - 1
+_LARGEST_KEY = 2**63 - 1
+_MOST_FOLDS = 64
+_MINIMA_A_RESULT = 3.5  # minima to choose the bound from, for each of the k results: fewer give a loose bound
 
 
-def smallest(values: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The k smallest of each row of `values` (B, N) float32: values (B, k), columns (B, k), and `unsure` (B,).
+def smallest(values: Tensor, k: int, pool: ThreadPoolExecutor) -> tuple[Tensor, Tensor, Tensor]:
+    """The k smallest of each row of `values` (B, N) float32: values (B, k), columns (B, k) and `unsure` (B,).
 
-    `unsure` marks rows with more ties at the border than could be seen; `smallest_stable` settles them.
+    `unsure` marks rows with more ties at the border than were seen, which only a GPU leaves; `smallest_stable`
+    settles them. `pool` shares the rows out on the CPU.
     """
-    n = values.shape[1]
-    reach = min(k + _SPARE, n)
-    found, columns = values.topk(reach, dim=1, largest=False, sorted=False)
-    found, columns = unpack(pack(found, columns).sort(dim=1).values)
-    unsure = (found[:, k - 1] == found[:, -1]) & (reach < n)
-    return found[:, :k], columns[:, :k], unsure
+    if values.is_cuda:
+        return _smallest_topk(values, k)
+    found, columns = np.empty((len(values), k), np.float32), np.empty((len(values), k), np.int64)
+    minima = _fold_minima(values, k)
+
+    def select(at: slice) -> None:
+        _select_rows(values[at].numpy(), None if minima is None else minima[at].numpy(), found[at], columns[at])
+
+    step = -(-len(values) // torch.get_num_threads())
+    list(pool.map(select, [slice(i, i + step) for i in range(0, len(values), step)]))
+    return torch.from_numpy(found), torch.from_numpy(columns), torch.zeros(len(values), dtype=torch.bool)
 
 
 def smallest_stable(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -32,15 +46,65 @@ def smallest_stable(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return found[:, :k], columns[:, :k]
 
 
-def pack(values: Tensor, columns: Tensor) -> Tensor:
-    """One int64 key for each pair; keys sort like (value, column). Values are float32, columns below 2³¹."""
-    bits = values.contiguous().view(torch.int32)
-    ordered = bits ^ ((bits >> 31) & _LOW_BITS)  # the bits of negative floats count downwards
-    return (ordered.to(torch.int64) << 32) | columns
+def _smallest_topk(values: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
+    n = values.shape[1]
+    reach = min(k + _SPARE, n)
+    found, columns = values.topk(reach, dim=1, largest=False)
+    tied = (found[:, 1:] == found[:, :-1]).any(1).nonzero().flatten()
+    columns[tied] = _order_ties(found[tied], columns[tied])
+    unsure = (found[:, k - 1] == found[:, -1]) & (reach < n)
+    return found[:, :k], columns[:, :k], unsure
 
 
-def unpack(keys: Tensor) -> tuple[Tensor, Tensor]:
-    """Values and columns of `pack`ed keys."""
-    ordered = (keys >> 32).to(torch.int32)
-    values = (ordered ^ ((ordered >> 31) & _LOW_BITS)).view(torch.float32)
-    return values, keys & (2**32 - 1)
+def _order_ties(found: Tensor, columns: Tensor) -> Tensor:
+    """The columns of rows whose values are sorted already, with equal values in the order of their columns."""
+    bits = found.contiguous().view(torch.int32)
+    ordered = bits ^ ((bits >> _SIGN) & _MAGNITUDE)
+    return ((ordered.long() << 32) | columns).sort(dim=1).values & _COLUMN
+
+
+def _fold_minima(values: Tensor, k: int) -> Tensor | None:
+    """(B, W) minima over strided groups of columns, W ≥ 3.5 k; the k-th of them bounds the k-th smallest value.
+
+    One pass at the speed of memory, after which all but about 1.2 k columns of a row are out. None: not worth it.
+    """
+    n = values.shape[1]
+    folds = min(_MOST_FOLDS, int(n / (_MINIMA_A_RESULT * k)))
+    if folds < 2:
+        return None
+    width = n // folds
+    return values[:, : width * folds].unflatten(1, (folds, width)).amin(1)
+
+
+def _select_rows(values: np.ndarray, minima: np.ndarray | None, found: np.ndarray, columns: np.ndarray) -> None:
+    """Fill `found` and `columns` (B, k) from `values` (B, N), in NumPy: it sorts integers with vector instructions."""
+    k = found.shape[1]
+    if minima is None:
+        keys = _pack(values.view(np.int32), np.arange(values.shape[1]))
+    else:
+        keys = _pack_below(values, np.partition(minima, k - 1, axis=1)[:, k - 1, None])
+    keys.sort(axis=1)
+    keys = keys[:, :k]
+    np.bitwise_and(keys, _COLUMN, out=columns)
+    ordered = (keys >> 32).astype(np.int32)
+    found.view(np.int32)[...] = ordered ^ ((ordered >> _SIGN) & _MAGNITUDE)
+
+
+def _pack(bits: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """int64 keys that sort like (value, column), from the bits of float32 values and columns below 2³²."""
+    keys = (bits ^ ((bits >> _SIGN) & _MAGNITUDE)).astype(np.int64)  # the bits of negative floats count downwards
+    keys <<= 32
+    keys |= columns
+    return keys
+
+
+def _pack_below(values: np.ndarray, bound: np.ndarray) -> np.ndarray:
+    """Keys of the entries of each row that do not exceed its bound, (B, C), filled up with the largest key."""
+    rows, n = values.shape
+    flat = np.flatnonzero(values <= bound)
+    counts = np.diff(np.searchsorted(flat, np.arange(rows + 1) * n))
+    bits = values.reshape(-1).view(np.int32)[flat]
+    flat -= np.repeat(np.arange(rows) * n, counts)
+    keys = np.full((rows, counts.max()), _LARGEST_KEY, np.int64)
+    keys[np.arange(keys.shape[1]) < counts[:, None]] = _pack(bits, flat)
+    return keys

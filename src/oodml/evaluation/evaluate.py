@@ -4,47 +4,23 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from oodml._errors import OodmlError, unknown_name
-from oodml.evaluation._inputs import as_class_ids, as_embeddings
-from oodml.evaluation.neighbours import Block, Neighbours, search_blocks
-from oodml.evaluation.relevance import (
-    GivenRelevance,
-    Relevance,
-    SameLabel,
-    SharedLabel,
-    as_relevance_matrix,
-    read_label_sets,
-)
-from oodml.evaluation.retrieval import (
-    DEFAULT_RANKED,
-    DEFAULT_RECALL,
-    NAMES,
-    RetrievalMetric,
-    Setting,
-    is_retrieval_metric,
-    retrieval_metric,
-    score_block,
-)
+from oodml._errors import OodmlError
+from oodml.evaluation._inputs import as_embeddings
+from oodml.evaluation._request import CLUSTERING, MATCHED, MATCHED_ERROR, THRESHOLDS, requested_names
+from oodml.evaluation.index import index_blocks
+from oodml.evaluation.matched import LIST_DEPTH, matched_recall
+from oodml.evaluation.neighbours import Block, Neighbours, find_neighbours, search_blocks
+from oodml.evaluation.relevance import Labels, Relevance, read_labels
+from oodml.evaluation.rerank import rerank as apply_rerank
+from oodml.evaluation.retrieval import RetrievalMetric, Setting, is_retrieval_metric, retrieval_metric, score_block
 from oodml.evaluation.scores import Scores
 
-CLUSTERING = ("nmi", "ami", "f1", "purity")
-DEFAULT_CLUSTERING = ("nmi", "f1")
 _KEPT_BYTES = 2**30  # neighbour lists kept in the result
-
-
-class _Labels(NamedTuple):
-    """What is known about the rows: who is relevant to whom and, with one label a row, class ids and names."""
-
-    relevance: Relevance
-    ids: Tensor | None
-    gallery_ids: Tensor | None
-    names: list | None
 
 
 def evaluate(
@@ -55,34 +31,75 @@ def evaluate(
     gallery_labels: Any = None,
     *,
     k: int | Sequence[int] | None = None,
+    match: tuple[int, int] | None = None,
     normalise: bool = False,
     relevance: Any = None,
+    rerank: str | Mapping[str, Any] | None = None,
+    index: Any = None,
     superclasses: Mapping[Any, str] | Sequence[str] | None = None,
     memory: float | None = None,
     keep: int | None = None,
     device: str | torch.device | None = None,
     seed: int = 0,
 ) -> Scores:
-    """Scores of embeddings by exact Euclidean search, as fractions."""
+    """Scores of embeddings under exact Euclidean search, as fractions.
+
+    Args:
+        embeddings: (N, d) array or tensor, on the CPU or a GPU, used as given.
+        labels: N labels (integers, text, …); or one set of labels a row, or a boolean (N, L) matrix of labels: rows are
+            then relevant to each other if they share one, and only retrieval metrics apply.
+        metrics: names, see `oodml.evaluation.retrieval` for the definitions: "recall@K", "map@r", "map@c",
+            "map@1000", "map@K", "r-precision", "precision@K", "precision@c", "map@c:reference", "map@1000:reference",
+            "nmi", "ami", "f1", "purity", "fnmr@fmr", "recall@1:matched". None: recall at 1, 2, 4, 8, 10, 100 and 1000
+            as far as the set allows, map@r, map@c, map@1000, r-precision and, within one set, nmi and f1.
+        gallery: (G, d) rows to search instead of the other embeddings, with `gallery_labels`; nothing is excluded.
+        k: cut-offs of recall, one or several; larger than the set is an error.
+        match: (classes, images a class) for "recall@1:matched", see `oodml.evaluation.matched`.
+        normalise: divide each embedding by its norm first.
+        relevance: boolean (N, N) or (N, G) matrix that overrules the labels, which may then be None.
+        rerank: "query-expansion", "k-reciprocal" or a dict of a name and options, see `oodml.evaluation.rerank`.
+        index: a faiss index that holds the searched rows in their order; the search is then as approximate as it is.
+        superclasses: {label: super-class}, or a list of them for labels 0 … C−1, for `.per_superclass()`.
+        memory: GiB that a block of distances may take; None chooses for the device.
+        keep: neighbours kept in `.neighbours`; None: all that were ranked, as far as they fit 1 GiB.
+        device: where to compute; None: where the embeddings are.
+        seed: of the k-means and of the draws of "recall@1:matched".
+
+    Returns:
+        `Scores`: a dict with `.neighbours`, `.notes`, `.per_query`, `.per_class()`, `.per_superclass()`, `.interval()`.
+        A query without relevant items is a miss in recall, is left out of the other retrieval metrics, and is counted
+        in `.notes["singletons"]`. With a gallery, clusters are made of all rows together, and thresholds are of
+        pairs of a query and a gallery row.
+    """
     x = _read(embeddings, "embeddings", device, normalise)
     g = None if gallery is None else _read(gallery, "gallery", x.device, normalise)
     _check_sizes(x, g, gallery_labels)
-    known = _read_labels(labels, gallery_labels, relevance, len(x), None if g is None else len(g), x.device)
+    known = read_labels(labels, gallery_labels, relevance, len(x), None if g is None else len(g), x.device)
     setting = Setting(len(x) - 1 if g is None else len(g), int(known.relevance.counts.max()), g is None)
-    import importlib.util  # until the clustering module lands
-
-    clusters = importlib.util.find_spec("oodml.evaluation.clustering") is not None
-    names = _names(metrics, k, setting, clustering=clusters and g is None and known.ids is not None)
+    single = g is None and known.ids is not None
+    names = requested_names(metrics, k, setting, clustering=single, matched=match is not None)
+    if match is not None and (not single or index is not None or rerank is not None):
+        raise OodmlError(f"{MATCHED} is defined for one set with one label a row and a plain exact search.")
     retrieval = [retrieval_metric(name, setting) for name in names if is_retrieval_metric(name)]
+    depths = [metric.depth for metric in retrieval] + ([] if match is None else [min(LIST_DEPTH, setting.candidates)])
+    depth = max(depths, default=0)
 
     notes: dict[str, Any] = {}
-    found, per_query = None, {}
-    if retrieval:
-        depth = max(metric.depth for metric in retrieval)
-        blocks = search_blocks(x, g, depth, memory=None if memory is None else int(memory * 2**30))
-        found, per_query = _reduce(blocks, retrieval, known.relevance, len(x), depth, keep, g is None, notes)
-    values = {name: _mean(name, per_query[name], notes) for name in per_query}
-    values |= _clustering(names, x, g, known, seed)
+    values: dict[str, float] = {}
+    found: Neighbours | None = None
+    per_query: dict[str, Tensor] = {}
+    if depth:
+        blocks = _blocks(x, g, depth, memory, index, rerank, notes)
+        kept = _kept(len(x), depth, keep, notes)
+        found, per_query = _reduce(blocks, retrieval, known.relevance, kept, g is None, index is None)
+        if lonely := int((known.relevance.counts == 0).sum()):
+            notes["singletons"] = lonely
+        values = {name: _mean(name, per_query[name], notes) for name in per_query}
+    values |= _whole_set(names, x, g, known, seed, notes)
+    if match is not None and found is not None and known.ids is not None:
+        matched = matched_recall(x, known.ids, match, found, seed)
+        values |= {MATCHED: matched.value, MATCHED_ERROR: matched.standard_error}
+        notes["matched"] = matched.note
     return Scores(
         {name: values[name] for name in names},
         neighbours=found,
@@ -112,91 +129,57 @@ def _check_sizes(x: Tensor, g: Tensor | None, gallery_labels: Any) -> None:
         )
 
 
-def _read_labels(
-    labels: Any, gallery_labels: Any, relevance: Any, n: int, n_gallery: int | None, device: torch.device
-) -> _Labels:
-    if relevance is not None:
-        matrix = as_relevance_matrix(relevance, n, n if n_gallery is None else n_gallery, device)
-        return _Labels(GivenRelevance(matrix, n_gallery is None), None, None, None)
-    if n_gallery is not None and gallery_labels is None:
-        raise OodmlError("A gallery was given without gallery_labels: give one label to each of its rows.")
-    if (sets := read_label_sets(labels, gallery_labels)) is not None:
-        members, others = sets
-        _check_length(len(members), n, "labels", "embeddings")
-        if n_gallery is not None and others is not None:
-            _check_length(len(others), n_gallery, "gallery_labels", "gallery rows")
-            others = others.to(device)
-        return _Labels(SharedLabel(members.to(device), others), None, None, None)
-    if n_gallery is None:
-        ids, names = as_class_ids(labels, device)
-        _check_length(len(ids), n, "labels", "embeddings")
-        return _Labels(SameLabel(ids), ids, None, names)
-    _check_length(len(labels), n, "labels", "embeddings")
-    _check_length(len(gallery_labels), n_gallery, "gallery_labels", "gallery rows")
-    ids, names = as_class_ids(_join(labels, gallery_labels), device)
-    return _Labels(SameLabel(ids[:n], ids[n:]), ids[:n], ids[n:], names)
+def _blocks(
+    x: Tensor, g: Tensor | None, depth: int, memory: float | None, index: Any, rerank: Any, notes: dict[str, Any]
+) -> Iterator[Block]:
+    """The neighbours every metric reads, block by block: searched, or from an index; re-ranked if asked."""
+    size = None if memory is None else int(memory * 2**30)
+    if index is not None:
+        if rerank is not None:
+            raise OodmlError("Re-ranking needs an exact search: leave out index or rerank.")
+        notes["approximate"] = f"neighbours come from the given {type(index).__name__}, an approximate search"
+        return index_blocks(index, x, depth, len(x if g is None else g), excludes_self=g is None)
+    if rerank is None:
+        return search_blocks(x, g, depth, memory=size)
+    notes["reranked"] = str(rerank)
+    again = apply_rerank(rerank, find_neighbours(x, g, depth, memory=size), x, g)
+    return iter([Block(0, len(x), again.indices, again.distances)])
 
 
-def _check_length(given: int, expected: int, what: str, of: str) -> None:
-    if given != expected:
-        raise OodmlError(f"{expected} {of} but {given} {what}: give exactly one to each row.")
-
-
-def _join(labels: Any, gallery_labels: Any) -> np.ndarray:
-    """Both label lists in one array; text against numbers would compare as text, so that is an error."""
-    first, second = (np.asarray(each.cpu() if isinstance(each, Tensor) else each) for each in (labels, gallery_labels))
-    if (first.dtype.kind in "US") != (second.dtype.kind in "US"):
-        raise OodmlError(
-            f"labels are {first.dtype} but gallery_labels {second.dtype}, so none could be equal: use one kind for both."
-        )
-    return np.concatenate([first, second])
-
-
-def _names(
-    metrics: str | Sequence[str] | None, k: int | Sequence[int] | None, setting: Setting, clustering: bool
-) -> list[str]:
-    """Names of the scores to return, in order, each once."""
-    cuts = [k] if isinstance(k, int) else k
-    if metrics is None:
-        allowed = [each for each in DEFAULT_RECALL if each <= setting.candidates] if cuts is None else cuts
-        names = [*(f"recall@{each}" for each in allowed), *DEFAULT_RANKED, *(DEFAULT_CLUSTERING if clustering else ())]
-    else:
-        names = [metrics] if isinstance(metrics, str) else list(metrics)
-        names += [f"recall@{each}" for each in cuts or ()]
-    for name in names:
-        if not (is_retrieval_metric(name) or name in CLUSTERING):
-            raise unknown_name("metric", name, [*NAMES, "recall@K", "map@K", "precision@K", *CLUSTERING])
-    if not names:
-        raise OodmlError("metrics is empty: name at least one, or leave it out for the default ones.")
-    return list(dict.fromkeys(names))
+def _kept(queries: int, depth: int, keep: int | None, notes: dict[str, Any]) -> int:
+    """How many of the ranked neighbours stay in the result."""
+    if keep is not None and keep < 1:
+        raise OodmlError(f"keep={keep}: keep at least one neighbour.")
+    kept = min(depth, keep or max(1, _KEPT_BYTES // (12 * queries)))
+    if kept < depth:
+        notes["neighbours_kept"] = f"{kept} of the {depth} neighbours each query was ranked by"
+    return kept
 
 
 def _reduce(
     blocks: Iterable[Block],
     metrics: Sequence[RetrievalMetric],
     relevance: Relevance,
-    queries: int,
-    depth: int,
-    keep: int | None,
+    kept: int,
     excludes_self: bool,
-    notes: dict[str, Any],
+    exact: bool,
 ) -> tuple[Neighbours, dict[str, Tensor]]:
     """Run through the blocks once: the neighbours to keep, and every metric's value for every query."""
-    kept = min(depth, keep or max(1, _KEPT_BYTES // (12 * queries)))
-    if kept < depth:
-        notes["neighbours_kept"] = f"{kept} of the {depth} neighbours each query was ranked by"
-    device = relevance.counts.device
+    queries, device = len(relevance.counts), relevance.counts.device
     indices = torch.empty(queries, kept, dtype=torch.int64, device=device)
     distances = torch.empty(queries, kept, dtype=torch.float32, device=device)
     per_query = {m.name: torch.empty(queries, dtype=torch.float64, device=device) for m in metrics}
     for start, stop, where, far in blocks:
         indices[start:stop], distances[start:stop] = where[:, :kept], far[:, :kept]
-        hits = relevance.hits(start, stop, where)
+        hits = relevance.hits(start, stop, where) if exact else _hits_of_index(relevance, start, stop, where)
         for name, value in score_block(metrics, hits, relevance.counts[start:stop]).items():
             per_query[name][start:stop] = value
-    if lonely := int((relevance.counts == 0).sum()):
-        notes["singletons"] = lonely
-    return Neighbours(indices, distances, excludes_self), per_query
+    return Neighbours(indices, distances, excludes_self, exact), per_query
+
+
+def _hits_of_index(relevance: Relevance, start: int, stop: int, where: Tensor) -> Tensor:
+    """An index may leave places empty (−1): no hit."""
+    return relevance.hits(start, stop, where.clamp_min(0)) & (where >= 0)
 
 
 def _mean(name: str, values: Tensor, notes: dict[str, Any]) -> float:
@@ -208,18 +191,31 @@ def _mean(name: str, values: Tensor, notes: dict[str, Any]) -> float:
     return 0.0
 
 
-def _clustering(names: Sequence[str], x: Tensor, g: Tensor | None, known: _Labels, seed: int) -> dict[str, float]:
-    wanted = [name for name in names if name in CLUSTERING]
-    if not wanted:
+def _whole_set(
+    names: Sequence[str], x: Tensor, g: Tensor | None, known: Labels, seed: int, notes: dict[str, Any]
+) -> dict[str, float]:
+    """Scores that no ranking gives: clustering and thresholds, imported only when asked for."""
+    clustering = [name for name in names if name in CLUSTERING]
+    thresholds = [name for name in names if name in THRESHOLDS]
+    if not clustering and not thresholds:
         return {}
     if known.ids is None:
-        raise OodmlError(f"{wanted[0]} compares clusters with classes: it needs one label a row.")
-    from oodml.evaluation.clustering import clustering_scores
+        raise OodmlError(f"{(clustering + thresholds)[0]} compares with classes: it needs one label a row.")
+    values: dict[str, float] = {}
+    if clustering:
+        from oodml.evaluation.clustering import clustering_scores
 
-    if g is None or known.gallery_ids is None:
-        return clustering_scores(x, known.ids, wanted, seed=seed)
-    ids = torch.cat([known.ids, known.gallery_ids])
-    return clustering_scores(torch.cat([x, g]), ids, wanted, seed=seed)
+        rows = x if g is None else torch.cat([x, g])
+        ids = known.ids if known.gallery_ids is None else torch.cat([known.ids, known.gallery_ids])
+        values |= clustering_scores(rows, ids, clustering, seed=seed)
+    if thresholds:
+        from oodml.evaluation.thresholds import fnmr_at_fmr
+
+        rates = [float(name.partition("=")[2]) for name in thresholds]
+        found = fnmr_at_fmr(x, known.ids, rates, gallery=g, gallery_labels=known.gallery_ids)
+        values |= found
+        notes |= found.notes
+    return values
 
 
 def _as_mapping(superclasses: Mapping[Any, str] | Sequence[str] | None, names: list | None) -> Mapping[Any, str] | None:

@@ -13,6 +13,7 @@ searched again in float64.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -26,7 +27,8 @@ from oodml.evaluation._select import smallest, smallest_stable
 # A squared distance below this share of ‖q‖² + ‖g‖² has lost more than three of float32's seven digits.
 _UNRESOLVED = 1e-3
 _ZERO64 = 1e-14  # the same, for float64: below it two float32 rows are equal
-_CPU_BLOCK = 64 * 2**20  # bytes of distances a block: small enough to stay near the caches
+_CPU_BLOCK = 24 * 2**20  # bytes of distances a block: small enough to stay near the caches …
+_LEAST_ROWS = 64  # … but not so few queries that the product becomes slow
 _GPU_BLOCK = 2 * 2**30
 
 
@@ -64,14 +66,25 @@ class Block(NamedTuple):
 
 
 class _Gallery(NamedTuple):
+    """The searched rows and what every block needs of them."""
+
     rows: Tensor  # (G, d)
     norms: Tensor  # (G,) squared
     copies: Tensor  # columns that repeat an earlier row …
     originals: Tensor  # … and the first row each of them repeats
 
+    def double(self) -> _Gallery:
+        rows = self.rows.double()
+        return _Gallery(rows, rows.square().sum(1), self.copies, self.originals)
+
 
 def find_neighbours(
-    queries: Tensor, gallery: Tensor | None = None, k: int = 100, *, memory: int | None = None
+    queries: Tensor,
+    gallery: Tensor | None = None,
+    k: int = 100,
+    *,
+    own: Tensor | None = None,
+    memory: int | None = None,
 ) -> Neighbours:
     """The k nearest gallery rows of every query (`gallery=None`: of the other queries), exact.
 
@@ -79,33 +92,40 @@ def find_neighbours(
         queries: (Q, d) float tensor; the search runs on its device.
         gallery: (G, d), or None to search the queries among themselves, each without itself.
         k: neighbours a query, at most G (or Q − 1).
+        own: (Q,) the gallery row that is the query itself and must not be found; with `gallery=None` it is known.
         memory: bytes a block of distances may take; None chooses for the device.
     """
-    parts = list(search_blocks(queries, gallery, k, memory=memory))
-    return Neighbours(
-        torch.cat([p.indices for p in parts]), torch.cat([p.distances for p in parts]), excludes_self=gallery is None
-    )
+    parts = list(search_blocks(queries, gallery, k, own=own, memory=memory))
+    excludes_self = gallery is None or own is not None
+    return Neighbours(torch.cat([p.indices for p in parts]), torch.cat([p.distances for p in parts]), excludes_self)
 
 
-def search_blocks(queries: Tensor, gallery: Tensor | None, k: int, *, memory: int | None = None) -> Iterator[Block]:
+def search_blocks(
+    queries: Tensor, gallery: Tensor | None, k: int, *, own: Tensor | None = None, memory: int | None = None
+) -> Iterator[Block]:
     """Neighbours block by block, in the order of the queries: what `find_neighbours` joins, at block × k memory."""
-    candidates = len(queries) - 1 if gallery is None else len(gallery)
+    if gallery is None:
+        own = torch.arange(len(queries), device=queries.device)
+    candidates = (len(queries) if gallery is None else len(gallery)) - (own is not None)
     if not 1 <= k <= candidates:
         raise OodmlError(
             f"k={k} neighbours were asked for, but there are {candidates} candidates: choose 1 ≤ k ≤ that."
         )
     with torch.no_grad():
         q, g = _shift_both(queries.float(), None if gallery is None else gallery.to(queries.device).float())
-        target = _prepare(g)
         rows = block_rows(len(g), k, q.device, memory)
-        for start in range(0, len(q), rows):
-            yield _search_block(q, target, start, min(start + rows, len(q)), k, exclude_self=gallery is None)
+        with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+            search = _Search(q, _prepare(g), k, own, pool)
+            for start in range(0, len(q), rows):
+                yield search.block(start, min(start + rows, len(q)))
 
 
 def block_rows(candidates: int, k: int, device: torch.device, memory: int | None) -> int:
     """Queries a block, so that its distances and its selection stay within `memory` bytes."""
-    budget = memory or (_GPU_BLOCK if device.type == "cuda" else _CPU_BLOCK)
-    return max(1, budget // (4 * candidates + 24 * k))
+    one = 4 * candidates + 24 * k
+    if memory is not None:
+        return max(1, memory // one)
+    return _GPU_BLOCK // one + 1 if device.type == "cuda" else max(_LEAST_ROWS, _CPU_BLOCK // one)
 
 
 def _shift_both(queries: Tensor, gallery: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -149,45 +169,53 @@ def first_copies(rows: Tensor, chunk: int = 2**16) -> Tensor:
     return originals
 
 
-def _search_block(q: Tensor, target: _Gallery, start: int, stop: int, k: int, exclude_self: bool) -> Block:
-    block = q[start:stop]
-    own = torch.arange(start, stop, device=q.device) if exclude_self else None
-    lengths = block.square().sum(1)
-    with full_float32(q.device):
-        work = _relative_distances(block, target, own)
-        found, columns, unsure = smallest(work, k)
-    squared = (found + lengths[:, None]).clamp_min_(0)
-    scale = lengths + target.norms[columns[:, 0]]
-    again = (unsure | (squared[:, 0] < _UNRESOLVED * scale)).nonzero().flatten()
-    if len(again):
-        columns[again], squared[again] = _search_float64(block[again], target, k, None if own is None else own[again])
-    return Block(start, stop, columns, squared.sqrt_())
+class _Search:
+    """One search: its queries, its gallery, and the buffers that blocks share."""
+
+    def __init__(
+        self, queries: Tensor, gallery: _Gallery, k: int, own: Tensor | None, pool: ThreadPoolExecutor
+    ) -> None:
+        self.queries, self.gallery, self.k = queries, gallery, k
+        self.own, self.pool = own, pool
+        self._wide: _Gallery | None = None
+        self._buffer = queries.new_empty(0)
+
+    def block(self, start: int, stop: int) -> Block:
+        block = self.queries[start:stop]
+        own = None if self.own is None else self.own[start:stop]
+        lengths = block.square().sum(1)
+        if len(self._buffer) < len(block):
+            self._buffer = block.new_empty(len(block), len(self.gallery.rows))
+        with full_float32(block.device):
+            work = _relative_distances(block, self.gallery, own, out=self._buffer[: len(block)])
+        found, columns, unsure = smallest(work, self.k, self.pool)
+        squared = found.add_(lengths[:, None]).clamp_min_(0)
+        scale = lengths + self.gallery.norms[columns[:, 0]]
+        again = (unsure | (squared[:, 0] < _UNRESOLVED * scale)).nonzero().flatten()
+        step = max(1, len(block) // 4)  # in float64, distances and their sort take four times the memory
+        for rows in again.split(step) if len(again) else ():
+            columns[rows], squared[rows] = self._in_float64(block[rows], None if own is None else own[rows])
+        return Block(start, stop, columns, squared.sqrt_())
+
+    def _in_float64(self, block: Tensor, own: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Columns and squared distances of queries that float32 cannot settle, rounded to float32 at the end."""
+        self._wide = wide = self._wide or self.gallery.double()
+        block = block.double()
+        lengths = block.square().sum(1, keepdim=True)
+        squared = _relative_distances(block, wide, own).add_(lengths)
+        squared[squared < _ZERO64 * (wide.norms + lengths)] = 0
+        found, columns = smallest_stable(squared.float(), self.k)
+        return columns, found
 
 
-def _relative_distances(block: Tensor, target: _Gallery, own: Tensor | None) -> Tensor:
+def _relative_distances(block: Tensor, target: _Gallery, own: Tensor | None, out: Tensor | None = None) -> Tensor:
     """‖g‖² − 2⟨q, g⟩ for a block of queries, (B, G); infinite for a query itself, equal for copies of a row."""
-    work = torch.addmm(target.norms, block, target.rows.T, alpha=-2)
+    work = torch.addmm(target.norms, block, target.rows.T, alpha=-2, out=out)
     if len(target.copies):
         work[:, target.copies] = work[:, target.originals]
     if own is not None:
         work[torch.arange(len(block), device=block.device), own] = torch.inf
     return work
-
-
-def _search_float64(block: Tensor, target: _Gallery, k: int, own: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The same search for queries that float32 cannot settle: columns and squared distances, rounded to float32."""
-    rows = target.rows.double()
-    wide = _Gallery(rows, rows.square().sum(1), target.copies, target.originals)
-    lengths = block.double().square().sum(1, keepdim=True)
-    columns, squared = [], []
-    for i in range(0, len(block), step := max(1, len(block) // 4)):
-        part = slice(i, i + step)
-        work = _relative_distances(block[part].double(), wide, None if own is None else own[part]) + lengths[part]
-        work[work < _ZERO64 * (wide.norms + lengths[part])] = 0
-        found, where = smallest_stable(work.float(), k)
-        columns.append(where)
-        squared.append(found)
-    return torch.cat(columns), torch.cat(squared)
 
 
 @contextmanager

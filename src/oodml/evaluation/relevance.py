@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from oodml._errors import OodmlError
+from oodml.evaluation._inputs import as_class_ids
 
 _WORD = 62  # labels packed into one int64, clear of its sign
 _CHUNK = 2**24
@@ -69,6 +70,56 @@ class GivenRelevance:
         return self._matrix[start:stop].gather(1, indices)
 
 
+class Labels(NamedTuple):
+    """What is known about the rows: who is relevant to whom and, with one label a row, class ids and names."""
+
+    relevance: Relevance
+    ids: Tensor | None = None
+    gallery_ids: Tensor | None = None
+    names: list | None = None
+
+
+def read_labels(
+    labels: Any, gallery_labels: Any, relevance: Any, n: int, n_gallery: int | None, device: torch.device
+) -> Labels:
+    """Labels in any accepted form, checked against n embeddings and n_gallery gallery rows (None: one set)."""
+    if relevance is not None:
+        matrix = as_relevance_matrix(relevance, n, n if n_gallery is None else n_gallery, device)
+        return Labels(GivenRelevance(matrix, n_gallery is None))
+    if n_gallery is not None and gallery_labels is None:
+        raise OodmlError("A gallery was given without gallery_labels: give one label to each of its rows.")
+    if (sets := read_label_sets(labels, gallery_labels)) is not None:
+        members, others = sets
+        _check_length(len(members), n, "labels", "embeddings")
+        if n_gallery is not None and others is not None:
+            _check_length(len(others), n_gallery, "gallery_labels", "gallery rows")
+            others = others.to(device)
+        return Labels(SharedLabel(members.to(device), others))
+    if n_gallery is None:
+        ids, names = as_class_ids(labels, device)
+        _check_length(len(ids), n, "labels", "embeddings")
+        return Labels(SameLabel(ids), ids, None, names)
+    _check_length(len(labels), n, "labels", "embeddings")
+    _check_length(len(gallery_labels), n_gallery, "gallery_labels", "gallery rows")
+    ids, names = as_class_ids(_join(labels, gallery_labels), device)
+    return Labels(SameLabel(ids[:n], ids[n:]), ids[:n], ids[n:], names)
+
+
+def _check_length(given: int, expected: int, what: str, of: str) -> None:
+    if given != expected:
+        raise OodmlError(f"{expected} {of} but {given} {what}: give exactly one to each row.")
+
+
+def _join(labels: Any, gallery_labels: Any) -> np.ndarray:
+    """Both label lists in one array; text against numbers would compare as text, so that is an error."""
+    first, second = (np.asarray(each.cpu() if isinstance(each, Tensor) else each) for each in (labels, gallery_labels))
+    if (first.dtype.kind in "US") != (second.dtype.kind in "US"):
+        raise OodmlError(
+            f"labels are {first.dtype} but gallery_labels {second.dtype}, so none are equal: use one kind for both."
+        )
+    return np.concatenate([first, second])
+
+
 def read_label_sets(labels: Any, gallery_labels: Any = None) -> tuple[Tensor, Tensor | None] | None:
     """Boolean membership matrices (N, L) and (G, L) if labels are sets or a boolean matrix; None for plain labels."""
     if _is_matrix(labels):
@@ -76,7 +127,7 @@ def read_label_sets(labels: Any, gallery_labels: Any = None) -> tuple[Tensor, Te
         other = None if gallery_labels is None else _as_matrix(gallery_labels)
         if other is not None and other.shape[1] != members.shape[1]:
             raise OodmlError(
-                f"labels have {members.shape[1]} columns but gallery_labels {other.shape[1]}: both need the same labels."
+                f"labels have {members.shape[1]} columns but gallery_labels {other.shape[1]}: use the same."
             )
         return members, other
     if not _is_sets(labels):
