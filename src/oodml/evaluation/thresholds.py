@@ -53,7 +53,7 @@ def fnmr_at_fmr(
     if _undefined(pairs):
         return Scores(dict.fromkeys(keys, math.nan), notes={"undefined": keys})
     thresholds = _thresholds(pairs, fmrs)
-    rates = [1 - below / pairs.same for below in count_below(pairs, thresholds, same=True)]
+    rates = [(pairs.same - below) / pairs.same for below in count_below(pairs, thresholds, same=True)]
     unresolved = [key for key, fmr in zip(keys, fmrs, strict=True) if _rank(fmr, pairs) == 0]
     return Scores(dict(zip(keys, rates, strict=True)), notes={"unresolved": unresolved} if unresolved else {})
 
@@ -129,7 +129,7 @@ def _thresholds(pairs: PairSet, fmrs: Sequence[float]) -> list[float]:
 def _rates(pairs: PairSet, threshold: float) -> tuple[float, float]:
     (false_matches,) = count_below(pairs, [threshold], same=False)
     (matches,) = count_below(pairs, [threshold], same=True)
-    return false_matches / pairs.different, 1 - matches / pairs.same
+    return false_matches / pairs.different, (pairs.same - matches) / pairs.same
 
 
 def _rank(fmr: float, pairs: PairSet) -> int:
