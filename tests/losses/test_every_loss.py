@@ -1,0 +1,343 @@
+"""What every registered objective must do, whatever its formula."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+import oodml
+from oodml import OodmlError
+from oodml.losses import _REGISTRY, loss_record, loss_records
+
+CLASSES, DIM = 6, 5
+NAMES = oodml.list_losses()
+PAPERS = [
+    *("contrastive", "triplet", "genlifted", "npair", "angular", "arcface", "histogram", "margin"),
+    *("multisimilarity", "proxynca", "proxyanchor", "quadruplet", "snr", "softtriple", "normsoftmax"),
+]
+BEYOND = ["ntxent", "infonce", "supcon", "circle", "cosface", "proxynca++", "smoothap", "crossbatch"]
+TRIPLET = [r.name for r in loss_records() if r.default_miner == "distance"]
+MINED = [r.name for r in loss_records() if r.default_miner is not None]
+
+
+def build(name: str, **options: Any) -> oodml.losses.Loss:
+    """With its own generator; in evaluation mode, where a memory is read and not written."""
+    generator = torch.Generator().manual_seed(0)
+    if name == "crossbatch":
+        options = {"base": "multisimilarity", **options}  # one that draws nothing at random
+    return oodml.make_loss(name, num_classes=CLASSES, embedding_dim=DIM, generator=generator, **options).eval()
+
+
+def batch(size: int = 12, dtype: torch.dtype = torch.float32, seed: int = 0) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(size, DIM, generator=generator, dtype=dtype), torch.arange(size) % CLASSES
+
+
+def all_quadruplets(labels: Tensor) -> tuple[Tensor, ...]:
+    """Every (a, p, n, n2) of a small batch."""
+    y = labels.tolist()
+    r = range(len(y))
+    found = [
+        (a, p, n, k)
+        for a in r
+        for p in r
+        for n in r
+        for k in r
+        if a != p and y[a] == y[p] and len({y[a], y[n], y[k]}) == 3
+    ]
+    return tuple(torch.tensor(found).T)
+
+
+def tuples_for(name: str, labels: Tensor) -> tuple[Tensor, ...] | None:
+    """Explicit tuples for a loss that mines at random; None for the others."""
+    if name not in TRIPLET:
+        return None
+    quadruplets = all_quadruplets(labels)
+    return quadruplets if name == "quadruplet" else quadruplets[:3]
+
+
+def test_every_name_of_the_contract_is_there_with_its_paper_and_summary() -> None:
+    for name in PAPERS + BEYOND:
+        record = loss_record(name)
+        assert record.summary and record.paper, name
+        assert bool(record.has_parameters) == bool(list(build(name).parameters())), name
+        assert all(option in record.defaults for option in record.search), name
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if n != "circle"])  # its weights are constants to the gradient
+def test_the_gradient_is_the_derivative(name: str) -> None:
+    embeddings, labels = batch(8, torch.float64)
+    labels = labels // 2
+    softer = {"temperature": 0.2} if name == "smoothap" else {}  # the default is steeper than finite differences see
+    loss = build(name, **softer).double()
+    tuples = tuples_for(name, labels)
+    inputs = (embeddings.requires_grad_(), *loss.parameters())
+    assert torch.autograd.gradcheck(lambda x, *_: loss(x, labels, tuples), inputs)
+
+
+@pytest.mark.parametrize("name", ["triplet", "snr"])
+def test_the_gradient_over_all_triplets_is_the_derivative(name: str) -> None:
+    embeddings, labels = batch(9, torch.float64)
+    loss = build(name, miner="all")
+    assert torch.autograd.gradcheck(lambda x: loss(x, labels // 2), embeddings.requires_grad_())
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(
+    labels=st.lists(st.integers(0, CLASSES - 1), min_size=2, max_size=8),
+    duplicates=st.sampled_from(["none", "all", "two"]),
+    exponent=st.integers(-12, 15),
+    seed=st.integers(0, 99),
+)
+@settings(max_examples=20, deadline=None)
+def test_finite_whatever_the_batch(name: str, labels: list[int], duplicates: str, exponent: int, seed: int) -> None:
+    """Batches of two, of one class, without positives, with equal points, of tiny and huge norms."""
+    embeddings = torch.randn(len(labels), DIM, generator=torch.Generator().manual_seed(seed))
+    if duplicates == "all":
+        embeddings[:] = embeddings[0]
+    elif duplicates == "two":
+        embeddings[-1] = embeddings[0]
+    embeddings = (embeddings * 10.0**exponent).requires_grad_()
+    loss = build(name)
+    value = loss(embeddings, torch.tensor(labels))
+    value.backward()
+    assert value.shape == ()
+    assert torch.isfinite(value)
+    assert value.item() >= -1e-5 or name in ("proxynca", "softtriple")  # these two may be negative
+    assert torch.isfinite(embeddings.grad).all()
+    assert all(p.grad is None or torch.isfinite(p.grad).all() for p in loss.parameters())
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(order=st.permutations(range(8)))
+@settings(max_examples=5, deadline=None)
+def test_the_order_of_the_batch_does_not_matter(name: str, order: list[int]) -> None:
+    embeddings, labels = batch(8, torch.float64)
+    labels, permutation = labels // 2, torch.tensor(order)
+    loss, tuples = build(name).double(), tuples_for(name, labels)
+    place = permutation.argsort()  # where each sample went
+    moved = None if tuples is None else tuple(place[i] for i in tuples)
+    torch.testing.assert_close(
+        loss(embeddings[permutation], labels[permutation], moved), loss(embeddings, labels, tuples)
+    )
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if not loss_record(n).has_parameters])
+def test_which_numbers_the_labels_are_does_not_matter(name: str) -> None:
+    embeddings, labels = batch(8, torch.float64)
+    labels = labels // 2
+    loss, tuples = build(name), tuples_for(name, labels)
+    torch.testing.assert_close(loss(embeddings, labels * 1000 - 7, tuples), loss(embeddings, labels, tuples))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_length_of_embeddings_matters_only_where_they_are_not_normalised(name: str) -> None:
+    embeddings, labels = batch(dtype=torch.float64)
+    loss, tuples = build(name).double(), tuples_for(name, labels)
+    lengths = torch.linspace(0.5, 2, len(labels), dtype=torch.float64)[:, None]
+    same = torch.allclose(loss(embeddings * lengths, labels, tuples), loss(embeddings, labels, tuples))
+    assert same == loss.normalise
+    assert loss.normalise == (name not in ("genlifted", "npair", "angular"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_half_precision_and_autocast_compute_in_float32(name: str) -> None:
+    embeddings, labels = batch()
+    rounded = embeddings.bfloat16()
+    tuples = tuples_for(name, labels)
+    loss = build(name)
+    exact = loss(rounded.float(), labels, tuples)
+    with torch.autocast("cpu", torch.bfloat16):
+        value = loss(rounded.requires_grad_(), labels, tuples)
+    value.backward()
+    assert value.dtype == torch.float32
+    torch.testing.assert_close(value, exact, rtol=0, atol=0)
+    assert torch.isfinite(rounded.grad).all()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_bad_input_names_the_argument(name: str) -> None:
+    loss = build(name)
+    x, y = batch()
+    nan = x.clone()
+    nan[3, 2] = torch.nan
+    for embeddings, labels, named in [
+        (x[0], y, "embeddings"),
+        (x[None], y, "embeddings"),
+        (x.long(), y, "embeddings"),
+        (x.numpy(), y, "embeddings"),
+        (x[:1], y[:1], "embeddings"),
+        (nan, y, "embeddings"),
+        (x / 0, y, "embeddings"),
+        (x, y[:-1], "labels"),
+        (x, y[:, None], "labels"),
+        (x, y.float(), "labels"),
+        (x, y.tolist(), "labels"),
+    ]:
+        with pytest.raises(OodmlError, match=named):
+            loss(embeddings, labels)
+
+
+@pytest.mark.parametrize("name", [r.name for r in loss_records() if r.has_parameters])
+def test_labels_beyond_the_classes_are_refused(name: str) -> None:
+    x, y = batch()
+    for wrong in (y + 1, y - 1):
+        with pytest.raises(OodmlError, match=f"labels must lie in 0..{CLASSES - 1}"):
+            build(name)(x, wrong)
+
+
+@pytest.mark.parametrize("name", MINED)
+def test_bad_tuples_are_refused(name: str) -> None:
+    x, y = batch()
+    a = torch.tensor([0, 1])
+    for wrong in [(a, a), (a, a, a[:1]), (a.float(), a, a), (a, a, a + 100), (a - 1, a, a), ([0], [1], [2])]:
+        with pytest.raises(OodmlError, match="tuples"):
+            build(name)(x, y, wrong)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_miner_where_nothing_is_mined_is_refused(name: str) -> None:
+    if loss_record(name).default_miner is None and name != "crossbatch":
+        with pytest.raises(OodmlError, match="mines no tuples"):
+            build(name, miner="distance")
+    with pytest.raises(OodmlError, match=r"distnce|mines no tuples"):
+        build(name, miner="distnce")
+
+
+def test_a_miner_is_a_name_a_dict_or_a_miner() -> None:
+    assert build("margin", miner={"name": "distance", "upper": None}).miner.upper is None
+    given = oodml.make_miner("hard")
+    assert build("margin", miner=given).miner is given
+    for wrong in ({"upper": None}, 3):
+        with pytest.raises(OodmlError, match="name"):
+            build("margin", miner=wrong)
+
+
+def test_a_misspelt_option_is_an_error_with_the_nearest_name() -> None:
+    with pytest.raises(OodmlError, match="'margin'"):
+        build("triplet", margn=0.1)
+    with pytest.raises(OodmlError, match="'multisimilarity'"):
+        oodml.make_loss("multi_similarity")
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if n != "crossbatch"])  # a memory is state, not a function
+def test_a_step_is_one_graph_without_a_look_at_a_value(name: str) -> None:
+    """Captured whole: no shape and no branch depends on a value, so nothing on a GPU waits for the host."""
+    embeddings, labels = batch()
+    loss = oodml.make_loss(name, num_classes=CLASSES, embedding_dim=DIM)
+    compiled = torch.compile(loss, backend="aot_eager", fullgraph=True)
+    compiled(embeddings.requires_grad_(), labels).backward()
+    assert torch.isfinite(embeddings.grad).all()
+    tuples = tuples_for(name, labels)
+    if name not in TRIPLET or tuples is not None:
+        torch.testing.assert_close(compiled(embeddings, labels, tuples), loss(embeddings, labels, tuples))
+    torch.compiler.reset()
+
+
+needs_compiler = pytest.mark.skipif(
+    shutil.which("cc") is None, reason="torch.compile needs a C compiler; none is installed"
+)
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", [n if n == "triplet" else pytest.param(n, marks=pytest.mark.long) for n in NAMES])
+def test_compiled_to_machine_code(name: str) -> None:
+    embeddings, labels = batch()
+    loss, tuples = build(name), tuples_for(name, labels)
+    compiled = torch.compile(loss)
+    value = compiled(embeddings.requires_grad_(), labels, tuples)
+    torch.testing.assert_close(value, loss(embeddings, labels, tuples))
+    value.backward()
+    assert torch.isfinite(embeddings.grad).all()
+    torch.compiler.reset()
+
+
+@needs_compiler
+@pytest.mark.long
+@pytest.mark.parametrize("name", TRIPLET)
+def test_compiled_with_a_miner_that_has_a_generator(name: str) -> None:
+    """The graph breaks where the generator is used and goes on behind it; draws are those of the eager loss."""
+    embeddings, labels = batch()
+    compiled, eager = torch.compile(build(name)), build(name)
+    torch.testing.assert_close(compiled(embeddings, labels), eager(embeddings, labels))
+    torch.compiler.reset()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here: host synchronisation cannot be observed")
+@pytest.mark.parametrize("name", NAMES)
+def test_no_host_synchronisation_on_a_gpu(name: str) -> None:
+    embeddings, labels = (t.cuda() for t in batch())
+    loss = oodml.make_loss(name, num_classes=CLASSES, embedding_dim=DIM).cuda()
+    loss(embeddings.requires_grad_(), labels).backward()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        loss(embeddings, labels).backward()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+class TestForeignModules:
+    """`register_loss` takes any factory of modules of (embeddings, labels)."""
+
+    @pytest.fixture
+    def name(self) -> Any:
+        yield "foreign"
+        _REGISTRY._records.pop("foreign", None)
+
+    def test_a_peers_loss_trains(self, name: str) -> None:
+        from pytorch_metric_learning import losses
+
+        oodml.register_loss(
+            name, lambda num_classes, embedding_dim: losses.NormalizedSoftmaxLoss(num_classes, embedding_dim)
+        )
+        loss = oodml.make_loss(name, num_classes=CLASSES, embedding_dim=DIM)
+        embeddings, labels = batch()
+        model = nn.Linear(DIM, DIM)
+        groups = [{"params": model.parameters(), "lr": 0.05}, *loss.param_groups(0.05)]
+        optimiser = torch.optim.Adam(groups)
+        values = []
+        for _ in range(60):
+            optimiser.zero_grad()
+            value = loss(model(embeddings), labels)
+            value.backward()
+            optimiser.step()
+            values.append(value.item())
+        assert values[-1] < 0.2 * values[0]
+        with pytest.raises(OodmlError, match="embeddings"):
+            loss(embeddings[:1], labels[:1])
+
+    def test_explicit_tuples_are_handed_on(self, name: str) -> None:
+        from pytorch_metric_learning import losses
+
+        oodml.register_loss(name, lambda: losses.TripletMarginLoss())
+        embeddings, labels = batch()
+        tuples = tuple(torch.tensor([i]) for i in (0, 6, 1))
+        peer = losses.TripletMarginLoss()
+        assert oodml.make_loss(name)(embeddings, labels, tuples) == peer(embeddings, labels, tuples)
+
+    def test_its_own_options_and_param_groups(self, name: str) -> None:
+        class Scaled(nn.Module):
+            def __init__(self, scale: float = 2.0) -> None:
+                super().__init__()
+                self.weight = nn.Parameter(torch.tensor(scale))
+
+            def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+                return self.weight * embeddings.sum()
+
+        oodml.register_loss(name, Scaled, summary="nothing useful")
+        (group,) = oodml.make_loss(name, scale=3.0).param_groups(0.1)
+        assert group["params"][0].item() == 3.0
+        assert (group["lr"], group["weight_decay"]) == (0.1, 0.0)
+        with pytest.raises(OodmlError, match="scale"):
+            oodml.make_loss(name, scle=3.0)
+
+    def test_a_factory_of_something_else_is_refused(self, name: str) -> None:
+        oodml.register_loss(name, lambda: print)
+        with pytest.raises(OodmlError, match=r"nn\.Module"):
+            oodml.make_loss(name)
