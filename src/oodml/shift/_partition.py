@@ -36,6 +36,7 @@ class Partition:
             self.weights = self.sizes.astype(np.float64)
             self.centres = means
             rows = partial(_shifted_rows, classes, middle)
+        self._squared_norms = np.einsum("ij,ij->i", self.centres, self.centres)
         counts = np.rint(self.weights).astype(np.int64)
         self._train = _Side(rows, counts, self.centres.shape[1])
         self._test = _Side(rows, counts, self.centres.shape[1])
@@ -47,8 +48,15 @@ class Partition:
 
     def mean(self, chosen: np.ndarray) -> np.ndarray:
         """Mean of the side that holds these classes."""
-        weights = self.weights[chosen]
-        return weights @ self.centres[chosen] / weights.sum()
+        weights = np.zeros(len(self.centres))  # a product over all classes beats copying half of them
+        weights[chosen] = self.weights[chosen]
+        return weights @ self.centres / weights.sum()
+
+    def distances(self, chosen: np.ndarray, side: np.ndarray) -> np.ndarray:
+        """‖μ_C − μ_side‖ of every chosen class C, expanded into products."""
+        mean = self.mean(side)
+        squared = self._squared_norms + mean @ mean - 2 * (self.centres @ mean)
+        return np.sqrt(np.maximum(squared[chosen], 0.0))
 
     def approximate(self, train: np.ndarray, test: np.ndarray) -> float:
         """‖μ_train − μ_test‖²: the part of the distance that swapping steers by."""

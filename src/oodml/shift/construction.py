@@ -105,7 +105,7 @@ def remove(
     while True:
         count = min(per_step, len(state.train) - 2, len(state.test) - 2)
         kept = [
-            np.sort(own[np.argsort(_distances(partition, own, other), kind="stable")[count:]])
+            np.sort(own[np.argsort(partition.distances(own, other), kind="stable")[count:]])
             for own, other in ((state.train, state.test), (state.test, state.train))
         ]
         if count < 1 or partition.sizes[np.concatenate(kept)].sum() < least_images:
@@ -148,15 +148,10 @@ def progression(
     return [*easier, start, *harder, *reduced]
 
 
-def _distances(partition: Partition, classes: np.ndarray, side: np.ndarray) -> np.ndarray:
-    """Distance of every class's centre to the mean of a side."""
-    return np.linalg.norm(partition.centres[classes] - partition.mean(side), axis=1)
-
-
 def _most_out_of_place(
     partition: Partition, own: np.ndarray, other: np.ndarray, count: int, sign: float, resting: np.ndarray
 ) -> np.ndarray:
     """The `count` classes of a side with the largest own-minus-other distance (sign −1: the smallest), ties by name."""
-    score = sign * (_distances(partition, own, own) - _distances(partition, own, other))
+    score = sign * (partition.distances(own, own) - partition.distances(own, other))
     free = np.flatnonzero(~resting[own])
     return own[free[np.argsort(-score[free], kind="stable")[:count]]]
