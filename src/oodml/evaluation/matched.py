@@ -2,11 +2,12 @@
 
 Removing classes from a test set shrinks the gallery, and a smaller gallery is easier: recall@1 of two splits of
 different size says little. `recall@1:matched` is the expectation over random subsets of `classes` classes and `images`
-images of each (a class with fewer takes part with all it has), the same size for every split.
+images of each (a class with fewer takes part with all it has), the same size for every split; every query that may
+be drawn counts alike.
 
 Where every image of a drawn class is kept, the expectation is known exactly. Let s be the number of other classes with
 an image nearer to the query than its nearest relevant one: the query succeeds if none of them is drawn, with
-probability C(T−1−s, c−1) / C(T−1, c−1) for c of T classes. Otherwise it is the mean over draws of a fixed seed, read
+probability C(T−1−s, c−1) / C(T−1, c−1) for c of T classes. Otherwise it is the share over draws of a fixed seed, read
 off the neighbour lists (the nearest neighbour that was drawn), with its standard error.
 """
 
@@ -52,12 +53,12 @@ def matched_recall(
         value = _over_classes(embeddings, ids, neighbours, len(sizes), classes)
         return MatchedRecall(value, 0.0, note + "; exact")
     generator = torch.Generator().manual_seed(seed)
-    found = [
-        _recall_of(_draw(ids, sizes, classes, images, generator), embeddings, ids, neighbours) for _ in range(draws)
-    ]
-    recalls = torch.stack(found)
-    error = float(recalls.std() / draws**0.5)
-    return MatchedRecall(float(recalls.mean()), error, note + f"; mean of {draws} draws")
+    subsets = (_draw(ids, sizes, classes, images, generator) for _ in range(draws))
+    hits, queries = torch.stack([_hits_of(kept, embeddings, ids, neighbours) for kept in subsets]).unbind(1)
+    value = hits.sum() / queries.sum()
+    # The error of a ratio of sums (delta method); the draws have one size unless classes are too small.
+    error = (hits - value * queries).std() / queries.mean() / draws**0.5
+    return MatchedRecall(float(value), float(error), note + f"; {draws} draws")
 
 
 def _checked(match: Any, total: int) -> tuple[int, int]:
@@ -85,8 +86,8 @@ def _draw(ids: Tensor, sizes: Tensor, classes: int, images: int, generator: torc
     return first & chosen.to(ids.device)[ids]
 
 
-def _recall_of(kept: Tensor, embeddings: Tensor, ids: Tensor, neighbours: Neighbours) -> Tensor:
-    """Recall@1 when only the `kept` rows are queries and gallery."""
+def _hits_of(kept: Tensor, embeddings: Tensor, ids: Tensor, neighbours: Neighbours) -> Tensor:
+    """Queries that succeed at rank 1, and queries, when only the `kept` rows are queries and gallery: (2,) float64."""
     rows = kept.nonzero().flatten()
     lists = neighbours.indices[rows]
     present = kept[lists]
@@ -95,7 +96,8 @@ def _recall_of(kept: Tensor, embeddings: Tensor, ids: Tensor, neighbours: Neighb
     if len(missing) and len(rows) > 1:
         again = find_neighbours(embeddings[rows[missing]], embeddings[rows], 1, own=missing)
         nearest[missing] = rows[again.indices.flatten()]
-    return (ids[nearest] == ids[rows]).double().mean()
+    hits = (ids[nearest] == ids[rows]).double()
+    return torch.stack([hits.sum(), hits.new_tensor(len(rows))])
 
 
 def _over_classes(embeddings: Tensor, ids: Tensor, neighbours: Neighbours, total: int, classes: int) -> float:

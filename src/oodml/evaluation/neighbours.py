@@ -95,9 +95,11 @@ def find_neighbours(
         own: (Q,) the gallery row that is the query itself and must not be found; with `gallery=None` it is known.
         memory: bytes a block of distances may take; None chooses for the device.
     """
-    parts = list(search_blocks(queries, gallery, k, own=own, memory=memory))
-    excludes_self = gallery is None or own is not None
-    return Neighbours(torch.cat([p.indices for p in parts]), torch.cat([p.distances for p in parts]), excludes_self)
+    indices = torch.empty(len(queries), k, dtype=torch.int64, device=queries.device)
+    distances = torch.empty(len(queries), k, dtype=torch.float32, device=queries.device)
+    for start, stop, where, far in search_blocks(queries, gallery, k, own=own, memory=memory):
+        indices[start:stop], distances[start:stop] = where, far
+    return Neighbours(indices, distances, excludes_self=gallery is None or own is not None)
 
 
 def search_blocks(
@@ -129,15 +131,15 @@ def block_rows(candidates: int, k: int, device: torch.device, memory: int | None
 
 
 def _shift_both(queries: Tensor, gallery: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Take a common offset off both sets, so that ‖g‖² does not dwarf the distances.
+    """Take a large common offset off both sets, so that ‖g‖² does not dwarf the distances.
 
-    The offset is the mean rounded to a power of two near the spread of the data: sets without a large offset stay as
-    they are, and embeddings of few digits (integers, one-hot codes) stay exact, and with them their ties.
+    The offset is the mean rounded to a power of two, 4 to 8 times the spread of the data: sets without a large offset
+    stay as they are, subtracting a large one is exact, and whole numbers stay whole, and with them their ties.
     """
     base = queries if gallery is None else gallery
     mean = base.mean(0, dtype=torch.float64)
-    spread = (base.var(0, correction=0).mean()).sqrt().double().clamp_min(torch.finfo(torch.float32).tiny)
-    step = torch.exp2(spread.log2().floor())
+    spread = base.var(0, correction=0).mean().sqrt().double().clamp_min(torch.finfo(torch.float32).tiny)
+    step = torch.exp2(spread.log2().floor() + 3)
     offset = ((mean / step).round() * step).float()
     if not bool(offset.any()):
         return queries, base

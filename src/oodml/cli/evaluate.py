@@ -1,0 +1,114 @@
+"""`oodml evaluate`: scores of embeddings in a file."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from oodml._errors import OodmlError
+from oodml.cli._app import app, out, print_table
+
+if TYPE_CHECKING:
+    from oodml.evaluation import Scores
+
+_EMBEDDINGS, _LABELS = ("embeddings", "features", "x"), ("labels", "y")
+
+
+@app.command("evaluate")
+def evaluate_command(
+    file: Path = typer.Argument(..., help="A .npz or .safetensors with `embeddings` (N, d) and `labels` (N)."),
+    metrics: str = typer.Option("", help="Comma-separated names; default: recall, map, r-precision, nmi, f1."),
+    k: str = typer.Option("", help="Cut-offs of recall, comma-separated."),
+    gallery: Path | None = typer.Option(None, help="Search the rows of this file instead of the other embeddings."),
+    match: str = typer.Option("", help="CLASSES,IMAGES: add recall@1 at this common size."),
+    rerank: str = typer.Option("", help="query-expansion or k-reciprocal."),
+    normalise: bool = typer.Option(False, help="Divide each embedding by its norm first."),
+    interval: bool = typer.Option(False, help="Add a 95 % bootstrap interval over classes."),
+    device: str = typer.Option("cpu", help="cpu, cuda or cuda:N."),
+    seed: int = typer.Option(0, help="Of k-means and of the draws of matched recall."),
+    as_json: bool = typer.Option(False, "--json", help="Print JSON (fractions) instead of a table (per cent)."),
+) -> None:
+    """Score embeddings: exact retrieval, clustering and thresholds, from one neighbour search."""
+    from oodml.evaluation import evaluate
+
+    embeddings, labels = _load(file)
+    others, other_labels = _load(gallery) if gallery else (None, None)
+    scores = evaluate(
+        embeddings,
+        labels,
+        [name.strip() for name in metrics.split(",")] if metrics else None,
+        others,
+        other_labels,
+        k=_integers("--k", k) if k else None,
+        match=_pair(match) if match else None,
+        rerank=rerank or None,
+        normalise=normalise,
+        device=device,
+        seed=seed,
+    )
+    intervals = {name: scores.interval(name) for name in scores.per_query} if interval else {}
+    if as_json:
+        finite = {name: value if math.isfinite(value) else None for name, value in scores.items()}
+        typer.echo(json.dumps({"scores": finite, "intervals": intervals, "notes": scores.notes}, indent=1))
+    else:
+        _print(file, scores, intervals)
+
+
+def _print(file: Path, scores: Scores, intervals: dict[str, tuple[float, float]]) -> None:
+    columns = ["metric", "%", *(["95 % interval over classes"] if intervals else [])]
+    rows = []
+    for name, value in scores.items():
+        low_high = intervals.get(name)
+        spread = [f"{100 * low_high[0]:.2f} – {100 * low_high[1]:.2f}" if low_high else ""] if intervals else []
+        rows.append([name, f"{100 * value:.2f}", *spread])
+    print_table(str(file), columns, rows)
+    for topic, note in scores.notes.items():
+        out.print(f"{topic}: {note}", highlight=False, markup=False)
+
+
+def _load(file: Path) -> tuple[Any, Any]:
+    """Embeddings and labels of a file; the labels are None if it has none."""
+    if not file.is_file():
+        raise OodmlError(f"There is no file {file}: give a .npz or .safetensors with embeddings and labels.")
+    arrays = _read_arrays(file)
+    embeddings = next((arrays[name] for name in _EMBEDDINGS if name in arrays), None)
+    labels = next((arrays[name] for name in _LABELS if name in arrays), None)
+    if embeddings is None or labels is None:
+        raise OodmlError(
+            f"{file} holds {', '.join(sorted(arrays)) or 'nothing'}; expected `embeddings` (N, d) and `labels` (N)."
+        )
+    return embeddings, labels
+
+
+def _read_arrays(file: Path) -> dict[str, Any]:
+    try:
+        if file.suffix == ".npz":
+            import numpy as np
+
+            with np.load(file, allow_pickle=False) as arrays:
+                return dict(arrays)
+        if file.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            return dict(load_file(file))
+    except Exception as error:  # whatever a broken file makes its reader raise
+        raise OodmlError(f"{file} could not be read ({error}): is it a whole {file.suffix} file?") from error
+    raise OodmlError(f"{file} is neither .npz nor .safetensors: save `embeddings` and `labels` in one of these.")
+
+
+def _integers(option: str, text: str) -> list[int]:
+    try:
+        return [int(each) for each in text.split(",")]
+    except ValueError:
+        raise OodmlError(f"{option} {text!r}: give whole numbers separated by commas, for example 1,10,100.") from None
+
+
+def _pair(text: str) -> tuple[int, int]:
+    numbers = _integers("--match", text)
+    if len(numbers) != 2:
+        raise OodmlError(f"--match {text!r}: give two numbers, CLASSES,IMAGES, for example 50,20.")
+    return numbers[0], numbers[1]
