@@ -24,7 +24,7 @@ from oodml.training.watch import LossWatch
 
 def fit(job: Job, progress: Progress, keeper: Keeper, saver: Saver, console: Console, stop: StopRequest) -> None:
     """Train from `progress.step` to the end of the job, evaluating, keeping the best and saving on the way."""
-    config, embedder, method, optimiser = job.config, job.embedder, job.method, job.optimiser
+    config, embedder, method = job.config, job.embedder, job.method
     warmup_steps = round(float(config.warmup or 0) * job.steps_per_epoch)
     watch = LossWatch(config.log_every * method.batches_per_step, job.processes.device)
     clock = Stopwatch()
@@ -34,18 +34,8 @@ def fit(job: Job, progress: Progress, keeper: Keeper, saver: Saver, console: Con
             method.on_epoch_start(epoch, embedder, lambda: fit_features(job))
             refresh_sampler(job)
         embedder.backbone_frozen = step < warmup_steps
-        set_learning_rates(optimiser, job.schedule(step))
-
-        for turn, positions in enumerate(batches):
-            batch = job.batch(positions, step, turn)
-            with watch.explaining(step, positions, saver.last_good):
-                loss = method.loss(batch, embedder, step)
-            loss.backward()
-            distributed.sum_gradients(embedder.backbone)
-            optimiser.step()
-            optimiser.zero_grad(set_to_none=True)
-            watch.record(step, positions, loss)
-        method.after_step(embedder, step)
+        set_learning_rates(job.optimiser, job.schedule(step))
+        take_step(job, step, batches, watch, saver.last_good)
         progress.step = step + 1
 
         evaluates, saves = job.evaluates_after(step + 1), job.saves_after(step + 1)
@@ -53,7 +43,7 @@ def fit(job: Job, progress: Progress, keeper: Keeper, saver: Saver, console: Con
         if not (watch.is_full or evaluates or saves or asked):
             continue
         losses = watch.read(saver.last_good)  # the only place where the host waits for the device
-        progress.note(losses, images=len(losses) * len(positions), seconds=clock.lap())
+        progress.note(losses, images=len(losses) * len(batches[0]), seconds=clock.lap())
         console.steps(progress, epoch)
         if evaluates:
             judge(job, progress, keeper)
@@ -64,6 +54,21 @@ def fit(job: Job, progress: Progress, keeper: Keeper, saver: Saver, console: Con
             saver.save(job, progress, keeper)
         if stopping:
             raise Interrupted(f"Stopped by {stopping} after step {progress.step}; the same command goes on from there.")
+
+
+def take_step(job: Job, step: int, batches: list[np.ndarray], watch: LossWatch, last_good: str) -> None:
+    """One update a batch; nothing here waits for the device."""
+    embedder, method, optimiser = job.embedder, job.method, job.optimiser
+    for turn, positions in enumerate(batches):
+        batch = job.batch(positions, step, turn)
+        with watch.explaining(step, positions, last_good):
+            loss = method.loss(batch, embedder, step)
+        loss.backward()
+        distributed.sum_gradients(embedder.backbone)
+        optimiser.step()
+        optimiser.zero_grad(set_to_none=True)
+        watch.record(step, positions, loss)
+    method.after_step(embedder, step)
 
 
 def fit_features(job: Job) -> tuple[Pooled, Tensor]:
