@@ -36,12 +36,26 @@ FLOORS = {
 VARIABLE_SHAPE = {"all", "hard", "multisimilarity"}  # miners that may synchronise
 
 
+class Sum(nn.Module):
+    def __init__(self, *terms: nn.Module) -> None:
+        super().__init__()
+        self.terms = nn.ModuleList(terms)
+
+    def forward(self, *arguments: Tensor | None) -> Tensor:
+        return torch.stack([term(*arguments) for term in self.terms]).sum()
+
+
 def peers() -> dict[tuple[str, str | None], Callable[[], tuple[nn.Module, nn.Module | None]]]:
     """The same objective in pytorch-metric-learning, as (loss, miner)."""
     from pytorch_metric_learning import distances, losses, miners
 
     weighted = miners.DistanceWeightedMiner
-    euclidean = distances.LpDistance
+    dot = distances.DotProductSimilarity(normalize_embeddings=False)
+
+    def npair() -> nn.Module:
+        # NPairsLoss is another function: one pair a class, whose positives are the only negatives of the others.
+        return losses.NTXentLoss(temperature=1, distance=dot)
+
     proxies = {"num_classes": CLASSES, "embedding_size": DIM}
     return {
         ("contrastive", None): lambda: (losses.ContrastiveLoss(), weighted()),
@@ -56,11 +70,11 @@ def peers() -> dict[tuple[str, str | None], Callable[[], tuple[nn.Module, nn.Mod
         ("snr", None): lambda: (losses.TripletMarginLoss(margin=0.2, distance=distances.SNRDistance()), weighted()),
         ("multisimilarity", None): lambda: (losses.MultiSimilarityLoss(2, 40, 0.5), miners.MultiSimilarityMiner(0.1)),
         ("genlifted", None): lambda: (
-            losses.GeneralizedLiftedStructureLoss(distance=euclidean(normalize_embeddings=False)),
+            losses.GeneralizedLiftedStructureLoss(distance=distances.LpDistance(normalize_embeddings=False)),
             None,
         ),
-        ("npair", None): lambda: (losses.NPairsLoss(), None),
-        ("angular", None): lambda: (losses.AngularLoss(alpha=45), None),
+        ("npair", None): lambda: (npair(), None),
+        ("angular", None): lambda: (Sum(losses.AngularLoss(alpha=45), npair()), None),
         ("histogram", None): lambda: (losses.HistogramLoss(n_bins=64), None),
         ("arcface", None): lambda: (losses.ArcFaceLoss(**proxies, margin=28.6, scale=16), None),
         ("cosface", None): lambda: (losses.CosFaceLoss(**proxies), None),

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from oodml._errors import OodmlError
 from oodml.miners import Miner
 from oodml.miners._base import check_batch
+from oodml.miners._distances import unit_rows
 
 Tuples = Sequence[Tensor]  # (a, p, n), (a, p, n, n2), Triplets or Pairs
 
@@ -37,7 +37,7 @@ class Loss(nn.Module):
         check_batch(embeddings, labels, self.num_classes)
         with torch.autocast(embeddings.device.type, enabled=False):
             exact = embeddings if embeddings.dtype == torch.float64 else embeddings.float()
-            return self.compute(F.normalize(exact, dim=1) if self.normalise else exact, labels, tuples)
+            return self.compute(unit_rows(exact) if self.normalise else exact, labels, tuples)
 
     def compute(self, embeddings: Tensor, labels: Tensor, tuples: Tuples | None) -> Tensor:
         """The objective itself, on checked full-precision embeddings."""

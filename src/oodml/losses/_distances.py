@@ -8,6 +8,7 @@ from torch import Tensor
 from oodml.miners._distances import gram, root, squared_distances
 
 _FEW = 4  # up to this many tuples a sample, row differences cost less than the backward pass of the whole matrix
+_BLOCK = 2**22  # entries of a block of triplets
 
 
 class Distances:
@@ -25,7 +26,7 @@ class Distances:
     @property
     def squared_matrix(self) -> Tensor:
         if self._squared is None:
-            self._squared = squared_distances(gram(self.embeddings)).clamp_min(0)
+            self._squared = squared_distances(gram(self.embeddings))
         return self._squared
 
     @property
@@ -65,14 +66,19 @@ def all_triplets_hinge(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Σ [m_ap − m_an + margin]₊ over every triplet of the batch, how many terms are active, and how many there are.
 
-    The negatives of an anchor are sorted once; then a pair (a, p) has k active terms, those of its k nearest
-    negatives, and their sum is k·(m_ap + margin) − (sum of the k nearest): O(b² log b) time and O(b²) memory for what
-    would be O(b³) triplets.
+    The sum is linear in the matrix: an entry (a, p) counts as often as it has active negatives, an entry (a, n) is
+    subtracted as often as it is one. Only these counts are taken triplet by triplet, in blocks of rows that bound the
+    memory and without a graph, so a cubic tensor is neither made nor kept for the backward pass.
     """
-    nearest = matrix.masked_fill(~negatives, torch.inf).sort(1).values
-    reach = matrix + margin
-    active = torch.searchsorted(nearest.detach(), reach.detach())
-    sums = torch.nn.functional.pad(nearest.masked_fill(nearest.isinf(), 0.0).cumsum(1), (1, 0))
-    terms = torch.where(positives, active * reach - sums.gather(1, active), 0.0)
-    triplets = (positives.sum(1) * negatives.sum(1)).sum()
-    return terms.sum(), torch.where(positives, active, 0).sum(), triplets
+    with torch.no_grad():
+        pull, push = torch.zeros_like(matrix), torch.zeros_like(matrix)
+        rows = max(1, _BLOCK // len(matrix))
+        pairs = positives.nonzero()
+        for a, p in (block.unbind(1) for block in pairs.split(rows)):
+            reach = matrix[a, p] + margin
+            active = ((matrix[a] < reach[:, None]) & negatives[a]).to(matrix.dtype)
+            pull[a, p] = active.sum(1)
+            push.index_add_(0, a, active)
+        count = pull.sum()
+        triplets = (positives.sum(1) * negatives.sum(1)).sum()
+    return ((pull - push) * matrix).sum() + margin * count, count, triplets

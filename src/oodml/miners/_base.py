@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import ClassVar, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from oodml._errors import OodmlError
-from oodml.miners._distances import distance_matrix
+from oodml.miners._distances import distance_matrix, unit_rows
 
 
 class Triplets(NamedTuple):
@@ -57,7 +56,7 @@ class Miner:
         if distances is None:
             with torch.autocast(embeddings.device.type, enabled=False):
                 exact = embeddings if embeddings.dtype == torch.float64 else embeddings.float()
-                return distance_matrix(F.normalize(exact, dim=1))
+                return distance_matrix(unit_rows(exact))
         if distances.shape != (len(labels), len(labels)):
             raise OodmlError(f"distances must be ({len(labels)}, {len(labels)}), got {tuple(distances.shape)}.")
         return distances.detach() if distances.dtype == torch.float64 else distances.detach().float()
