@@ -18,7 +18,7 @@ _MAGNITUDE = 2**31 - 1
 _COLUMN = 2**32 - 1
 _LARGEST_KEY = 2**63 - 1
 _MOST_FOLDS = 64
-_MINIMA_A_RESULT = 3.5  # minima to choose the bound from, for each of the k results: fewer give a loose bound
+_MINIMA_A_RESULT = 2.4  # minima to choose the bound from, for each of the k results: fewer give a loose bound
 
 
 def smallest(values: Tensor, k: int, pool: ThreadPoolExecutor) -> tuple[Tensor, Tensor, Tensor]:
@@ -64,9 +64,9 @@ def _order_ties(found: Tensor, columns: Tensor) -> Tensor:
 
 
 def _fold_minima(values: Tensor, k: int) -> Tensor | None:
-    """(B, W) minima over strided groups of columns, W ≥ 3.5 k; the k-th of them bounds the k-th smallest value.
+    """(B, W) minima over strided groups of columns, W ≥ 2.4 k; the k-th of them bounds the k-th smallest value.
 
-    One pass at the speed of memory, after which all but about 1.2 k columns of a row are out. None: not worth it.
+    One pass at the speed of memory, after which all but about 1.3 k columns of a row are out. None: not worth it.
     """
     n = values.shape[1]
     folds = min(_MOST_FOLDS, int(n / (_MINIMA_A_RESULT * k)))

@@ -50,8 +50,8 @@ def matched_recall(
     note = f"{classes} of {len(sizes)} classes, {images} images a class"
     note += f" ({small} classes have fewer and take part with all)" if small else ""
     if int(sizes.max()) <= images:
-        value = _over_classes(embeddings, ids, neighbours, len(sizes), classes)
-        return MatchedRecall(value, 0.0, note + "; exact")
+        exact = _over_classes(embeddings, ids, neighbours, len(sizes), classes)
+        return MatchedRecall(exact, 0.0, note + "; exact")
     generator = torch.Generator().manual_seed(seed)
     subsets = (_draw(ids, sizes, classes, images, generator) for _ in range(draws))
     hits, queries = torch.stack([_hits_of(kept, embeddings, ids, neighbours) for kept in subsets]).unbind(1)
@@ -68,7 +68,7 @@ def _checked(match: Any, total: int) -> tuple[int, int]:
         raise OodmlError(f"match={match!r}: give (classes, images a class), for example (50, 20).") from None
     if not 1 <= classes <= total or images < 1:
         raise OodmlError(f"match={match!r}: classes must be 1 … {total} (those there are), images at least 1.")
-    if images == 1 or classes * images < 2:
+    if images == 1:
         raise OodmlError(
             f"match={match!r}: with one image a class no query has a relevant neighbour; ask for 2 or more."
         )

@@ -27,8 +27,9 @@ from oodml.evaluation._select import smallest, smallest_stable
 # A squared distance below this share of ‖q‖² + ‖g‖² has lost more than three of float32's seven digits.
 _UNRESOLVED = 1e-3
 _ZERO64 = 1e-14  # the same, for float64: below it two float32 rows are equal
-_CPU_BLOCK = 24 * 2**20  # bytes of distances a block: small enough to stay near the caches …
+_CPU_BLOCK = 32 * 2**20  # bytes of distances a block: small enough to stay near the caches …
 _LEAST_ROWS = 64  # … but not so few queries that the product becomes slow
+_CPU_COLUMNS = 4096  # gallery rows a product: its result stays in the second-level cache
 _GPU_BLOCK = 2 * 2**30
 
 
@@ -212,7 +213,10 @@ class _Search:
 
 def _relative_distances(block: Tensor, target: _Gallery, own: Tensor | None, out: Tensor | None = None) -> Tensor:
     """‖g‖² − 2⟨q, g⟩ for a block of queries, (B, G); infinite for a query itself, equal for copies of a row."""
-    work = torch.addmm(target.norms, block, target.rows.T, alpha=-2, out=out)
+    work = block.new_empty(len(block), len(target.rows)) if out is None else out
+    tile = _CPU_COLUMNS if block.device.type == "cpu" else len(target.rows)
+    for norms, rows, part in zip(*(each.split(tile) for each in (target.norms, target.rows, work.T)), strict=True):
+        torch.addmm(norms, block, rows.T, alpha=-2, out=part.T)
     if len(target.copies):
         work[:, target.copies] = work[:, target.originals]
     if own is not None:
