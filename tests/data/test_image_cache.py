@@ -182,10 +182,11 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing(birds: Path, cache: Path
     monkeypatch.setattr(_cache, "_BLOCK", 4)
     real, room = os.pwrite, 8_000
 
-    def pwrite(handle: int, content, offset: int) -> int:
-        if offset + len(content) > room:
+    def pwrite(handle: int, content: memoryview, offset: int) -> int:
+        """As a disk of 8,000 bytes would: it takes what fits, and then nothing."""
+        if offset >= room:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return real(handle, content, offset)
+        return real(handle, content[: room - offset], offset)
 
     monkeypatch.setattr(os, "pwrite", pwrite)
     with pytest.raises(OodmlError, match=r"The disk is full: free some space.*Nothing half-written was left"):
@@ -194,6 +195,15 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing(birds: Path, cache: Path
     monkeypatch.undo()
     monkeypatch.setenv("OODML_CACHE", str(cache))
     assert len(load(birds)) == 18
+
+
+def test_writes_that_the_system_splits_are_completed(birds: Path, cache: Path, monkeypatch):
+    real = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda handle, content, offset: real(handle, content[:777], offset))
+    images = load(birds)
+    monkeypatch.undo()
+    ds = images.dataset
+    assert all(np.array_equal(images.pixels(i), np.asarray(_cache.shrink(ds.image(i), 20))) for i in range(18))
 
 
 def test_a_cache_folder_that_cannot_be_written_is_one_sentence(birds: Path, cache: Path, monkeypatch):
