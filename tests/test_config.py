@@ -104,6 +104,22 @@ def test_a_protocol_yields_to_the_user_and_chooses_published_forms():
     )
 
 
+def test_s2sd_under_the_protocols_is_the_published_one():
+    ours = RunConfig(dataset="cub200", protocol="s2sd").resolved().method
+    assert ours == {
+        "name": "s2sd",
+        "base": {"name": "multisimilarity", "qualifying_only": True},
+        "nested_lr": "base",
+        "feature_start": 1000,
+    }
+    cars = RunConfig(dataset="cars196", protocol="oodml", method="s2sd").resolved().method
+    assert cars["base"]["name"] == "rho" and cars["base"]["p_switch"] == 0.3
+    assert cars["base"]["base"]["normaliser"] == "triplets" and cars["targets"] == [1024, 1536, 2048]
+    assert (cars["pooling"], cars["feature_start"]) == ("avg+max", 0)
+    chosen = RunConfig(protocol="oodml", method={"name": "s2sd", "base": "arcface"}).resolved().method
+    assert chosen["base"] == {"name": "arcface", "clamp_negative": True}
+
+
 def test_resolving_twice_changes_nothing():
     for config in (
         RunConfig(),

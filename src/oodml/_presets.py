@@ -100,10 +100,28 @@ def protocol_forms(method: str | Mapping[str, Any], protocol: str, dataset: str)
         on_sop = _FORMS_SOP.get(name, {}) if dataset == "sop" else {}
         return {**_FORMS.get(name, {}), **on_sop, **given}
     key, default = _DEFAULT_BASE[name]
-    chosen = given.get(key, default)
-    if name == "rho":
-        chosen = _rho_base(chosen, protocol, dataset)
+    published = _s2sd_options(protocol, dataset) if name == "s2sd" else {}
+    given = {key: default, **published, **given}
+    chosen = _rho_base(given[key], protocol, dataset) if name == "rho" else given[key]
     return {**given, key: protocol_forms(chosen, protocol, dataset)}
+
+
+def protocol_warmup(method: Mapping[str, Any], protocol: str, dataset: str) -> float:
+    """Epochs in which the backbone stands still: on SOP, one for the heads of S2SD and, in ooDML, for the proxies."""
+    proxies = protocol == "oodml" and method.get("loss", {}).get("name") == "proxyanchor"
+    return 1.0 if dataset == "sop" and (proxies or method["name"] == "s2sd") else 0.0
+
+
+def _s2sd_options(protocol: str, dataset: str) -> dict[str, Any]:
+    """S2SD as published: nested losses learn at the base rate (by accident), features come in after 1,000 steps; ooDML
+    distils R-margin (margin on SOP) from three targets with avg+max pooling and no delay (neither on SOP)."""
+    options: dict[str, Any] = {"nested_lr": "base", "feature_start": 1000}
+    if protocol != "oodml":
+        return options
+    if dataset == "sop":
+        return {**options, "base": {"name": "margin", "beta": 0.9}, "targets": [1024, 1536, 2048]}
+    base = {"name": "rho", "base": "margin", "p_switch": 0.3 if dataset == "cars196" else 0.4}
+    return {**options, "base": base, "targets": [1024, 1536, 2048], "pooling": "avg+max", "feature_start": 0}
 
 
 def _rho_base(base: str | Mapping[str, Any], protocol: str, dataset: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from oodml._errors import OodmlError, unknown_name
 from oodml._files import atomic_file
-from oodml._presets import PROTOCOLS, default_values, protocol_forms, protocol_values
+from oodml._presets import PROTOCOLS, default_values, protocol_forms, protocol_values, protocol_warmup
 
 if TYPE_CHECKING:
     from oodml.shift import Split
@@ -136,6 +136,8 @@ class RunConfig(BaseModel):
 
     def _filled(self) -> dict[str, Any]:
         """Every setting with its value: the user's, else the protocol's, else that of backbone and depth."""
+        from oodml.methods import method_spec
+
         chosen = {name: value for name in type(self).model_fields if (value := getattr(self, name)) is not None}
         protocol = protocol_values(self.protocol, self.dataset_name) if self.protocol else {}
         if self.steps is not None:
@@ -147,7 +149,9 @@ class RunConfig(BaseModel):
             defaults.pop("steps", None)
         values = {**dict.fromkeys(type(self).model_fields), **defaults, **known}
         if self.protocol:
-            values["method"] = protocol_forms(values["method"], self.protocol, self.dataset_name)
+            values["method"] = protocol_forms(method_spec(values["method"]), self.protocol, self.dataset_name)
+            if self.warmup is None:
+                values["warmup"] = protocol_warmup(values["method"], self.protocol, self.dataset_name)
         return values
 
     def resolved(self) -> RunConfig:

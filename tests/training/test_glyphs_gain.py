@@ -1,0 +1,31 @@
+"""On glyphs, training must buy something on scripts the network has not seen."""
+
+import pytest
+
+import oodml
+
+
+@pytest.fixture(scope="module")
+def glyphs():
+    return oodml.load_dataset("glyphs")
+
+
+@pytest.mark.parametrize(("method", "gain"), [("margin", 0.06), ("rho", 0.09)])
+def test_sixty_steps_beat_the_untrained_backbone_on_unseen_scripts(glyphs, tmp_path, method, gain):
+    """Measured: margin +.10, rho +.14 (200 steps: +.22, +.27) over .62 for the untrained features."""
+    result = oodml.train(
+        oodml.RunConfig(
+            dataset="glyphs",
+            method=method,
+            embedding_dim=64,
+            steps=60,
+            eval_every=60,
+            selection="last",
+            metrics=("recall@1",),
+            device="cpu",
+            quiet=True,
+            out=str(tmp_path / "run"),
+        ),
+        dataset=glyphs,
+    )
+    assert result.gain["recall@1"] > gain
