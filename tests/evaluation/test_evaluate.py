@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import faiss
@@ -277,3 +278,10 @@ def test_the_command_explains_files_it_cannot_use(tmp_path: Path, name: str, mes
     np.savez(tmp_path / "empty.npz", values=np.zeros(3))
     result = CliRunner().invoke(app, ["evaluate", str(tmp_path / name)])
     assert isinstance(result.exception, oodml.OodmlError) and message in str(result.exception)
+
+
+def test_every_example_of_the_guide_runs() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "evaluation.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", text, flags=re.S)
+    assert len(blocks) >= 4
+    exec("\n".join(blocks), {})
