@@ -112,6 +112,8 @@ def swap(job: Job, name: str) -> Job:
     embedder.autocast = job.embedder.autocast
     embedder.to(job.processes.device).train()
     method.to(job.processes.device)
+    if job.processes.device.type == "cuda" and job.config.compile is not False:
+        method.compile_parts()
     lr = float(job.config.lr or 0)
     groups = [*embedder.param_groups(lr, float(job.config.weight_decay or 0)), *method.param_groups(lr)]
     optimiser = torch.optim.Adam(groups, fused=True)
@@ -138,6 +140,7 @@ def limit_of(job: Job) -> Callable[[], None]:
 def measure(job: Job, name: str, limit: Callable[[], None], options: argparse.Namespace) -> dict[str, Any]:
     """Images a second of both, in turns; the median of each counts."""
     watch = LossWatch(options.steps, job.processes.device)
+    job.sampler.set_epoch(-1)  # the methods share a sampler: begin again
     steps = job.steps(0)
 
     def ours() -> None:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from oodml._errors import OodmlError
+from oodml.losses import Loss
 from oodml.models.embedder import Embedder, Outputs, Pooled
 from oodml.models.heads import Head
 
@@ -76,6 +77,12 @@ class Method(nn.Module):
     def loss(self, batch: Batch, embedder: Embedder, step: int) -> Tensor:
         """The number to minimise, a scalar on the device; no host synchronisation."""
         raise NotImplementedError
+
+    def compile_parts(self) -> None:
+        """Compile what a step spends its kernel launches on; the losses, unless a method knows better."""
+        for module in self.modules():
+            if isinstance(module, Loss):
+                module.compile(dynamic=False)
 
     def test_embedding(self, outputs: Outputs) -> Tensor:
         """The embedding users get, (b, embedding_dim), on the sphere where the method's loss is."""

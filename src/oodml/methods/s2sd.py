@@ -132,24 +132,28 @@ class S2SD(Method):
         features = embedder.apply_heads(pooled, [FEATURES]).heads[FEATURES]
         seen = pooled.map(Tensor.detach) if self.set_up == "concurrent" else pooled
         embedding = embedder.apply_heads(seen, [HEAD]).heads[HEAD]
+        assert self.feature_start is not None
+        return self.terms(embedding, features, batch.labels, self.feature_distill and step >= self.feature_start)
+
+    def terms(self, embedding: Tensor, features: Tensor, labels: Tensor, distil_features: bool) -> Tensor:
+        """Losses of all spaces and the distillation between them."""
         spaces = [embedding, *self.branches(features)]
-        losses = [self.objective(embedding, batch.labels)]
-        losses += [f(x, batch.labels) for f, x in zip(self.target_objectives, spaces[1:], strict=True)]
+        objectives = [self.objective, *self.target_objectives]
+        losses = [objective(space, labels) for objective, space in zip(objectives, spaces, strict=True)]
         total = (losses[0] + torch.stack(losses[1:]).mean()) / 2
         if self.set_up != "distil" or not self.gamma:
             return total
-        return total + self.gamma * self._distillation(spaces, features, step)
-
-    def _distillation(self, spaces: list[Tensor], features: Tensor, step: int) -> Tensor:
-        """mean KD over the topology's pairs, plus KD of the features once they are worth it."""
         similar = [relations(space) for space in spaces]
         source = torch.stack([similar[i] for i, _ in self.pairs])
         target = torch.stack([similar[j] for _, j in self.pairs])
-        total = self.distil(source, target.detach() if self.detach else target, self.temperature).mean()
-        assert self.feature_start is not None
-        if self.feature_distill and step >= self.feature_start:
-            total = total + self.distil(similar[0], relations(features.detach()), self.temperature)
-        return total
+        distance = self.distil(source, target.detach() if self.detach else target, self.temperature).mean()
+        if distil_features:
+            distance = distance + self.distil(similar[0], relations(features.detach()), self.temperature)
+        return total + self.gamma * distance
+
+    def compile_parts(self) -> None:
+        """All spaces as one graph: five losses and their distillation are hundreds of small kernels otherwise."""
+        self.terms = torch.compile(self.terms, dynamic=False)  # type: ignore[method-assign]
 
     def test_embedding(self, outputs: Outputs) -> Tensor:
         embeddings = outputs.heads[HEAD]

@@ -231,3 +231,4 @@ def _place(embedder: Embedder, method: Method, config: RunConfig, processes: Pro
         embedder.backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     if config.train == "all" and (on_gpu if config.compile is None else config.compile):
         embedder.backbone.compile(dynamic=False)
+        method.compile_parts()
