@@ -122,7 +122,8 @@ def view_padded(pictures: Tensor, views: Views, size: int, dtype: torch.dtype | 
     planes = pictures.permute(0, 1, 3, 2).to(dtype, memory_format=torch.contiguous_format)  # (b, H, 3, W)
     half = torch.bmm(planes.view(b, height * 3, width), across.transpose(1, 2))  # (b, H·3, size)
     out = torch.bmm(down, half.view(b, height, 3 * size)).view(b, size, 3, size)
-    return out.permute(0, 2, 1, 3).to(torch.float32, memory_format=torch.contiguous_format).mul_(1 / 255)
+    views_made = torch.empty(b, 3, size, size, dtype=torch.float32, device=pictures.device)
+    return torch.mul(out.permute(0, 2, 1, 3), 1 / 255, out=views_made)
 
 
 def _bands(
@@ -138,8 +139,9 @@ def _bands(
     pixel = torch.arange(n, device=device)
     outside = (pixel < start[:, None]) | (pixel >= (start + length)[:, None])
     place = ((pixel + 0.5) / reach).masked_fill_(outside, 1e9)  # (b, n): far from every centre, so of no weight
-    weights = (place[:, None, :] - centre[:, :, None]).abs_().neg_().add_(1.0).clamp_(min=0.0)
-    return (weights / weights.sum(dim=2, keepdim=True)).to(dtype)
+    # These are the largest arrays of all, so every pass over them counts.
+    weights = torch.rsub((place[:, None, :] - centre[:, :, None]).abs_(), 1.0).relu_()
+    return torch.div(weights, weights.sum(dim=2, keepdim=True), out=torch.empty_like(weights, dtype=dtype))
 
 
 def view_each(pictures: Sequence[np.ndarray], views: Views, size: int) -> Tensor:
