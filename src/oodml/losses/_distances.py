@@ -35,17 +35,20 @@ class Distances:
             self._matrix = root(self.squared_matrix)
         return self._matrix
 
-    def squared(self, i: Tensor, j: Tensor) -> Tensor:
-        """‖x_i − x_j‖² for index tensors (t,)."""
+    def squared(self, *pairs: tuple[Tensor, Tensor]) -> tuple[Tensor, ...]:
+        """‖x_i − x_j‖² for each pair (i, j) of index tensors (t,); all are measured as one list."""
+        return self._measured(pairs).split([len(i) for i, _ in pairs])
+
+    def between(self, *pairs: tuple[Tensor, Tensor]) -> tuple[Tensor, ...]:
+        """√max(‖x_i − x_j‖², ε) for each pair (i, j) of index tensors (t,)."""
+        return root(self._measured(pairs)).split([len(i) for i, _ in pairs])
+
+    def _measured(self, pairs: tuple[tuple[Tensor, Tensor], ...]) -> Tensor:
+        i, j = (torch.cat(side) for side in zip(*pairs, strict=True))
         b = len(self.embeddings)
         if len(i) > _FEW * b:
             return self.squared_matrix.flatten().gather(0, i * b + j)
-        difference = self.embeddings.index_select(0, i) - self.embeddings.index_select(0, j)
-        return difference.square().sum(1)
-
-    def between(self, i: Tensor, j: Tensor) -> Tensor:
-        """√max(‖x_i − x_j‖², ε) for index tensors (t,)."""
-        return root(self.squared(i, j))
+        return (self.embeddings.index_select(0, i) - self.embeddings.index_select(0, j)).square().sum(1)
 
 
 def masked_mean(values: Tensor, mask: Tensor) -> Tensor:

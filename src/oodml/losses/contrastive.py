@@ -26,6 +26,6 @@ class Contrastive(TupleLoss):
     def compute(self, embeddings: Tensor, labels: Tensor, tuples: Tuples | None) -> Tensor:
         distances = Distances(embeddings)
         pairs = as_pairs(self.mined(distances, labels, tuples))
-        pull = masked_mean(distances.between(pairs.a1, pairs.p), pairs.positive_mask)
-        push = masked_mean(torch.relu(self.margin - distances.between(pairs.a2, pairs.n)), pairs.negative_mask)
-        return pull + push
+        near, far = distances.between((pairs.a1, pairs.p), (pairs.a2, pairs.n))
+        pull = masked_mean(near, pairs.positive_mask)
+        return pull + masked_mean(torch.relu(self.margin - far), pairs.negative_mask)

@@ -63,9 +63,10 @@ class Margin(TupleLoss):
         a1, p, a2, n, positive, negative = as_pairs(mined)
         beta = self.beta.to(embeddings.dtype)
         beta = beta.index_select(0, labels) if self.num_classes else beta.expand(len(labels))
-        pull = torch.relu(distances.between(a1, p) - beta.index_select(0, a1) + self.margin)
-        push = torch.relu(beta.index_select(0, a2) - distances.between(a2, n) + self.margin)
-        pull, push = torch.where(positive, pull, 0.0), torch.where(negative, push, 0.0)
+        beta_p, beta_n = beta.index_select(0, torch.cat([a1, a2])).split([len(a1), len(a2)])
+        near, far = distances.between((a1, p), (a2, n))
+        pull = torch.where(positive, torch.relu(near - beta_p + self.margin), 0.0)
+        push = torch.where(negative, torch.relu(beta_n - far + self.margin), 0.0)
         if self.normaliser == "terms":
             active = (pull > 0).sum() + (push > 0).sum()
         elif isinstance(mined, Triplets):

@@ -69,6 +69,6 @@ class Quadruplet(TupleLoss):
             a, p, n, mask = self.triplets(distances, labels, tuples)
             n2, found = choose_third_class(labels, a, n, self.generator)
             second_mask = mask & found
-        near = distances.between(a, p)
-        first = masked_mean(torch.relu(near - distances.between(a, n) + self.margin), mask)
-        return first + masked_mean(torch.relu(near - distances.between(n, n2) + self.margin2), second_mask)
+        near, far, apart = distances.between((a, p), (a, n), (n, n2))
+        first = masked_mean(torch.relu(near - far + self.margin), mask)
+        return first + masked_mean(torch.relu(near - apart + self.margin2), second_mask)

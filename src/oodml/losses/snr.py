@@ -39,7 +39,8 @@ class SNR(TupleLoss):
             total, active, _ = all_triplets_hinge(ratios, *positives_and_negatives(labels), self.margin)
         else:
             a, p, n, mask = self.triplets(Distances(embeddings), labels, tuples)
-            ratios = (noise.squared(a, p) - noise.squared(a, n)) / signal.index_select(0, a)
+            near, far = noise.squared((a, p), (a, n))
+            ratios = (near - far) / signal.index_select(0, a)
             terms = torch.where(mask, torch.relu(ratios + self.margin), 0.0)
             total, active = terms.sum(), (terms > 0).sum()
         return total / active.clamp_min(1) + self.lam * embeddings.sum(1).abs().mean()

@@ -34,4 +34,5 @@ class Triplet(TupleLoss):
             return total / triplets.clamp_min(1)
         a, p, n, mask = self.triplets(distances, labels, tuples)
         measure = distances.squared if self.squared else distances.between
-        return masked_mean(torch.relu(measure(a, p) - measure(a, n) + self.margin), mask)
+        near, far = measure((a, p), (a, n))
+        return masked_mean(torch.relu(near - far + self.margin), mask)

@@ -85,5 +85,4 @@ def same_class(labels: Tensor) -> Tensor:
 def positives_and_negatives(labels: Tensor) -> tuple[Tensor, Tensor]:
     """Masks (b, b) of the samples that share the anchor's class, itself excluded, and of those that do not."""
     same = same_class(labels)
-    itself = torch.eye(len(labels), dtype=torch.bool, device=labels.device)
-    return same & ~itself, ~same
+    return same.clone().fill_diagonal_(False), ~same

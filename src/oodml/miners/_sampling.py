@@ -23,20 +23,12 @@ def _seeded_uniforms(count: int, device: torch.device, generator: torch.Generato
     return drawn.to(device, non_blocking=True)
 
 
-def choose_uniform(mask: Tensor, generator: torch.Generator | None, rows: Tensor | None = None) -> Tensor:
+def choose_uniform(mask: Tensor, generator: torch.Generator | None) -> Tensor:
     """One column of each row, uniform over the True ones; mask (b, c) bool -> (b,) int64.
 
-    `rows` (t,) draws once for each row listed, repeats allowed, without copying the mask. A row without True gives a
-    column that means nothing: mask it.
+    A row without True gives a column that means nothing: mask it.
     """
-    ranks = mask.cumsum(1)
-    counts = ranks[:, -1] if rows is None else ranks[rows, -1]
-    u = uniforms(len(counts), mask.device, generator)
-    wanted = (u * counts).long().clamp(max=counts - 1) + 1  # the clamp: u·count may round up to count
-    if rows is None:
-        return torch.searchsorted(ranks, wanted[:, None])[:, 0].clamp(max=mask.shape[1] - 1)
-    columns = torch.argsort(mask.logical_not().to(torch.uint8), dim=1, stable=True)  # the True columns first, in order
-    return columns[rows, (wanted - 1).clamp(min=0)]
+    return _draw(mask.cumsum(1, dtype=torch.float64), generator)
 
 
 def choose_weighted(log_weights: Tensor, generator: torch.Generator | None) -> Tensor:
@@ -45,8 +37,25 @@ def choose_weighted(log_weights: Tensor, generator: torch.Generator | None) -> T
     −inf excludes a column. A row of −inf alone gives a column that means nothing: mask it.
     """
     highest = log_weights.amax(1, keepdim=True).clamp_min(torch.finfo(log_weights.dtype).min)
-    cumulative = (log_weights - highest).exp().cumsum(1, dtype=torch.float64)
-    u = uniforms(len(log_weights), log_weights.device, generator)
+    return _draw((log_weights - highest).exp().cumsum(1, dtype=torch.float64), generator)
+
+
+def choose_uniform_for(rows: Tensor, mask: Tensor, generator: torch.Generator | None) -> Tensor:
+    """Like `choose_uniform`, once for each of the `rows` (t,) listed, repeats allowed: O(b² + t) memory.
+
+    The True entries are numbered through the whole mask; those of a row have consecutive numbers.
+    """
+    numbers = mask.flatten().cumsum(0)
+    counts = mask.sum(1)
+    first = (counts.cumsum(0) - counts).index_select(0, rows)
+    step = (uniforms(len(rows), mask.device, generator) * counts.index_select(0, rows)).long()
+    found = torch.searchsorted(numbers, first + step, right=True)
+    return found.clamp(max=mask.numel() - 1) % mask.shape[1]
+
+
+def _draw(cumulative: Tensor, generator: torch.Generator | None) -> Tensor:
+    # u is a multiple of 2⁻⁵³ below 1, so u·total stays below total after rounding; right=True takes the first column
+    # whose cumulated weight exceeds it, which is never one of weight 0.
+    u = uniforms(len(cumulative), cumulative.device, generator)
     target = (u * cumulative[:, -1])[:, None]
-    # right=True takes the first column whose cumulated weight exceeds the target, so never one of weight 0.
-    return torch.searchsorted(cumulative, target, right=True)[:, 0].clamp(max=log_weights.shape[1] - 1)
+    return torch.searchsorted(cumulative, target, right=True)[:, 0].clamp(max=cumulative.shape[1] - 1)

@@ -11,14 +11,16 @@ from oodml.miners._base import TripletMiner, Triplets
 from oodml.miners._distances import positives_and_negatives
 from oodml.miners._sampling import choose_uniform, choose_weighted
 
+_LARGEST = 4 * (1 - 1e-6)  # of d²: opposite points (d² = 4) have a density of 0 and would weigh infinitely much
+_LAST_RESORT = -1e30  # a log-weight that counts only in a row without larger ones
+
 
 def log_inverse_density(distances: Tensor, dim: int, lower: float = 0.5) -> Tensor:
-    """log 1/q(d) up to a constant, where q(d) ∝ d^(D−2) (1 − d²/4)^((D−3)/2) is how distances on the sphere in D
-    dimensions are distributed; d is clamped at `lower` so that the nearest pairs do not take all the weight, and
-    1 − d²/4 at 1e-6, so opposite points (d = 2) stay finite.
+    """log 1/q(d) up to a constant, q(d) ∝ d^(D−2) (1 − d²/4)^((D−3)/2) being the density of distances on the sphere
+    in D dimensions; d is clamped at `lower`, so that the nearest pairs do not take all the weight, and just below 2.
     """
-    d = distances.clamp_min(lower)
-    return (2 - dim) * d.log() - (dim - 3) / 2 * (1 - d.square() / 4).clamp_min(1e-6).log()
+    squared = distances.square().clamp(lower**2, _LARGEST)
+    return (1 - dim / 2) * squared.log() - (dim - 3) / 2 * (squared * -0.25).log1p()
 
 
 def log_distance_weights(distances: Tensor, allowed: Tensor, dim: int, lower: float, upper: float | None) -> Tensor:
@@ -27,11 +29,9 @@ def log_distance_weights(distances: Tensor, allowed: Tensor, dim: int, lower: fl
     Partners beyond `upper` are excluded too; a row that has none within it takes its allowed partners uniformly.
     """
     log_weights = log_inverse_density(distances, dim, lower)
-    if upper is None:
-        return log_weights.masked_fill(~allowed, -torch.inf)
-    within = allowed & (distances <= upper)
-    log_weights = torch.where(within.any(1, keepdim=True), log_weights.masked_fill(~within, -torch.inf), 0.0)
-    return log_weights.masked_fill(~allowed, -torch.inf)
+    if upper is not None:
+        log_weights = log_weights.where(distances <= upper, _LAST_RESORT)
+    return log_weights.where(allowed, -torch.inf)
 
 
 def check_range(lower: float, upper: float | None) -> None:

@@ -11,7 +11,7 @@ from oodml._errors import OodmlError
 from oodml.miners import make_miner, register_miner
 from oodml.miners._base import Miner, TripletMiner, Triplets
 from oodml.miners._distances import positives_and_negatives
-from oodml.miners._sampling import choose_uniform, uniforms
+from oodml.miners._sampling import choose_uniform_for, uniforms
 
 
 @register_miner("rho", paper="Roth et al. 2020", search={"p_switch": (0.1, 0.5)})
@@ -50,6 +50,6 @@ class Rho(TripletMiner):
         return Triplets(
             anchor,
             torch.where(switch, anchor, mined.positive),
-            torch.where(switch, choose_uniform(mates, self.generator, rows=anchor), mined.negative),
+            torch.where(switch, choose_uniform_for(anchor, mates, self.generator), mined.negative),
             torch.where(switch, mates.any(1)[anchor], mined.mask),
         )
