@@ -215,8 +215,11 @@ def main() -> None:
     parser.add_argument("--batch", type=int, nargs="+", default=[112, 512])
     parser.add_argument("--only", nargs="+", default=[], help="these objectives alone")
     parser.add_argument("--seconds", type=float, default=2.0, help="time for each comparison")
+    parser.add_argument("--threads", type=int, help="CPU threads; fewer than cores where others use the machine")
     parser.add_argument("--profile", metavar="OBJECTIVE", help="show what a step of this objective is made of")
     options = parser.parse_args()
+    if options.threads:
+        torch.set_num_threads(options.threads)
     if options.profile:
         profile(options.profile, options.device, options.batch[0])
         return

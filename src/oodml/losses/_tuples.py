@@ -25,7 +25,8 @@ class TupleLoss(Loss):
         if tuples is not None:
             return checked(tuples, distances.embeddings)
         assert self.miner is not None
-        matrix = distances.matrix.detach() if self.normalise else None
+        wanted = self.normalise and getattr(self.miner, "uses_distances", True)
+        matrix = distances.matrix.detach() if wanted else None
         return checked(self.miner(distances.embeddings.detach(), labels, matrix), distances.embeddings)
 
     def triplets(self, distances: Distances, labels: Tensor, tuples: Tuples | None) -> Triplets:
