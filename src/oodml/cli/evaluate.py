@@ -20,7 +20,11 @@ _EMBEDDINGS, _LABELS = ("embeddings", "features", "x"), ("labels", "y")
 
 @app.command("evaluate")
 def evaluate_command(
-    file: Path = typer.Argument(..., help="A .npz or .safetensors with `embeddings` (N, d) and `labels` (N)."),
+    file: Path | None = typer.Argument(None, help="A .npz or .safetensors with `embeddings` (N, d) and `labels` (N)."),
+    run: Path | None = typer.Option(None, help="Instead of a file: a finished run, whose model embeds the pictures."),
+    dataset: str | None = typer.Option(None, help="With --run: another data set than the run's."),
+    root: str | None = typer.Option(None, help="With --dataset: where its pictures are."),
+    split: str | None = typer.Option(None, help="With --run: test on the test classes of this split."),
     metrics: str = typer.Option("", help="Comma-separated names; default: recall, map, r-precision, nmi, f1."),
     k: str = typer.Option("", help="Cut-offs of recall, comma-separated."),
     gallery: Path | None = typer.Option(None, help="Search the rows of this file instead of the other embeddings."),
@@ -35,7 +39,7 @@ def evaluate_command(
     """Score embeddings: exact retrieval, clustering and thresholds, from one neighbour search."""
     from oodml.evaluation import evaluate
 
-    embeddings, labels = _load(file)
+    embeddings, labels = _embed(run, dataset, root, split, device) if run else _load(_required(file))
     others, other_labels = _load(gallery) if gallery else (None, None)
     scores = evaluate(
         embeddings,
@@ -55,7 +59,7 @@ def evaluate_command(
         finite = {name: value if math.isfinite(value) else None for name, value in scores.items()}
         typer.echo(json.dumps({"scores": finite, "intervals": intervals, "notes": scores.notes}, indent=1))
     else:
-        _print(file, scores, intervals)
+        _print(run or _required(file), scores, intervals)
 
 
 def _print(file: Path, scores: Scores, intervals: dict[str, tuple[float, float]]) -> None:
@@ -68,6 +72,19 @@ def _print(file: Path, scores: Scores, intervals: dict[str, tuple[float, float]]
     print_table(str(file), columns, rows)
     for topic, note in scores.notes.items():
         out.print(f"{topic}: {note}", highlight=False, markup=False)
+
+
+def _required(file: Path | None) -> Path:
+    if file is None:
+        raise OodmlError("Give a file of embeddings, or --run with a finished run's folder.")
+    return file
+
+
+def _embed(run: Path, dataset: str | None, root: str | None, split: str | None, device: str) -> tuple[Any, Any]:
+    from oodml.training import embed_run
+
+    chosen = {"name": dataset, **({"root": root} if root else {})} if dataset else None
+    return embed_run(run, chosen, split, device)
 
 
 def _load(file: Path) -> tuple[Any, Any]:

@@ -24,7 +24,7 @@ from oodml.training.distributed import Processes
 from oodml.training.job import initial_backbone
 from oodml.training.scoring import embed
 from oodml.training.sets import choose_sets, choose_split
-from oodml.training.sources import ImageSource
+from oodml.training.sources import ImageSource, ResizedSource, resized
 
 Picture = Image.Image | np.ndarray | Tensor | str | Path
 
@@ -58,9 +58,7 @@ class TrainedEmbedder:
     @torch.no_grad()
     def embed(self, images: Tensor) -> Tensor:
         """Prepared images (n, 3, size, size) in [0, 1] to embeddings (n, d)."""
-        images = images.to(self.device)
-        if self.input != self.size:  # small pictures were enlarged for the backbone when its features were cached
-            images = F.interpolate(images, (self.input, self.input), mode="bilinear", antialias=True)
+        images = resized(images.to(self.device), self.input)
         return self.method.test_embedding(self.embedder(images)).float().cpu()
 
     def prepare(self, picture: Picture) -> Tensor:
@@ -112,6 +110,32 @@ def _rebuild(config: RunConfig, method: Method, weights: dict[str, Tensor], weig
     return embedder
 
 
+def embed_run(
+    run: str | Path,
+    dataset: str | Mapping[str, Any] | Dataset | None = None,
+    split: Any = None,
+    device: str = "cpu",
+) -> tuple[Tensor, np.ndarray]:
+    """Embeddings and labels of the test classes of a data set and split; both default to the finished run's own.
+
+    Another data set without a split is embedded whole: none of its classes were trained on.
+    """
+    trained = load_embedder(run, device)
+    config = RunConfig.load(Path(run) / "config.yaml")
+    images = load_images(load_dataset(config.dataset if dataset is None else dataset), trained.device)
+    found = images.dataset
+    if split is None and found.name != config.dataset_name:
+        indices = np.arange(len(found))
+    else:
+        chosen = choose_split(found, config.split if split is None else split)
+        indices = choose_sets(found, chosen, hold_out=False).test
+    source = ResizedSource(ImageSource(images), trained.input)
+    rows = embed(
+        trained.embedder, trained.method.test_embedding, source, indices, Processes(device=trained.device), 128
+    )
+    return rows, found.labels[indices]
+
+
 def evaluate_run(
     run: str | Path,
     dataset: str | Mapping[str, Any] | Dataset | None = None,
@@ -119,22 +143,9 @@ def evaluate_run(
     metrics: Sequence[str] | None = None,
     device: str = "cpu",
 ) -> dict[str, float]:
-    """Scores of a finished run on the test classes of a data set and split; both default to the run's own.
-
-    Another data set without a split is evaluated whole: none of its classes were trained on.
-    """
-    config = RunConfig.load(Path(run) / "config.yaml")
-    trained = load_embedder(run, device)
-    images = load_images(load_dataset(config.dataset if dataset is None else dataset), trained.device)
-    chosen = images.dataset
-    if split is None and dataset is not None and chosen.name != config.dataset_name:
-        indices = np.arange(len(chosen))
-    else:
-        found = choose_split(chosen, config.split if split is None else split)
-        indices = choose_sets(chosen, found, hold_out=False).test
-    processes = Processes(device=trained.device)
-    rows = embed(trained.embedder, trained.method.test_embedding, ImageSource(images), indices, processes, 128)
-    return evaluate(rows, chosen.labels[indices], metrics)
+    """Scores of a finished run on the test classes of a data set and split; see `embed_run`."""
+    rows, labels = embed_run(run, dataset, split, device)
+    return evaluate(rows, labels, metrics)
 
 
 def _as_tensor(picture: Picture) -> Tensor:
@@ -157,4 +168,4 @@ def _as_tensor(picture: Picture) -> Tensor:
     return picture.float() if picture.is_floating_point() else picture.float() / 255
 
 
-__all__ = ["TrainedEmbedder", "evaluate_run", "load_embedder"]
+__all__ = ["TrainedEmbedder", "embed_run", "evaluate_run", "load_embedder"]

@@ -7,6 +7,7 @@ from typing import Protocol
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from oodml.data import Images
 
@@ -36,6 +37,19 @@ class ImageSource:
         return self.images.eval_view(positions).contiguous(memory_format=torch.channels_last)
 
 
+class ResizedSource:
+    """Evaluation views brought to the side a backbone was used with when its features were cached."""
+
+    def __init__(self, source: ImageSource, side: int) -> None:
+        self.source, self.side = source, side
+
+    def train(self, positions: np.ndarray, generator: torch.Generator) -> Tensor:
+        return resized(self.source.train(positions, generator), self.side)
+
+    def evaluate(self, positions: np.ndarray) -> Tensor:
+        return resized(self.source.evaluate(positions), self.side)
+
+
 class FeatureSource:
     """Cached pooled features (1 + views, N, D): a random view for training, the first for evaluation."""
 
@@ -59,3 +73,10 @@ def to_device(positions: np.ndarray, device: torch.device) -> Tensor:
     """Positions on the device; pinned memory lets the copy happen without waiting for it."""
     tensor = torch.from_numpy(np.ascontiguousarray(positions))
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
+
+
+def resized(images: Tensor, side: int) -> Tensor:
+    """Square images at another side; as they are where it fits (as `extract_features` does)."""
+    if images.shape[-1] == side:
+        return images
+    return F.interpolate(images, (side, side), mode="bilinear", antialias=True)
