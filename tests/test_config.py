@@ -134,8 +134,13 @@ def test_resolving_twice_changes_nothing():
 def test_the_hash_is_about_results_only():
     base = RunConfig()
     assert base.hash() == RunConfig(out="elsewhere", device="cpu", workers=3, quiet=True).hash()
+    here, there = ({"name": "cub200", "root": root} for root in ("a", "b"))
+    assert RunConfig(dataset=here).hash() == RunConfig(dataset=there).hash()
+    mine, yours = ({"name": "folder", "root": root} for root in ("a", "b"))
+    assert RunConfig(dataset=mine).hash() != RunConfig(dataset=yours).hash()
     assert base.hash() == RunConfig(lr=2e-3, steps=200).hash(), "a default written out is the same run"
     assert base.hash() == RunConfig(method={"name": "plain", "loss": "margin"}).hash()
+    assert base.hash() == RunConfig(method={"name": "plain", "loss": {"name": "margin"}}).hash()
     others = [RunConfig(seed=1), RunConfig(lr=1e-3), RunConfig(method="rho"), RunConfig(steps=100)]
     assert len({base.hash(), *(each.hash() for each in others)}) == 5
 

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from oodml.shift import Split
 
 # Where and how a run happens, not what it computes: no part of its identity.
-NOT_HASHED = ("out", "device", "workers", "quiet", "logger", "checkpoint_every", "log_every", "protocol")
+NOT_HASHED = (
+    *("out", "device", "workers", "quiet", "logger", "checkpoint_every", "log_every", "compile", "grad_cache"),
+    "protocol",  # its values are written out
+)
 
 
 LOGGERS = ("tensorboard", "wandb", "mlflow")
@@ -165,6 +168,8 @@ class RunConfig(BaseModel):
         """What identifies the run: all settings that change its result, the split by its content."""
         values = self.resolved().as_dict()
         values["split"] = split_key(self.split)
+        if isinstance(self.dataset, dict) and self.dataset_name != "folder":  # where a known set lies is not what it is
+            values["dataset"] = {key: value for key, value in self.dataset.items() if key != "root"}
         for name in NOT_HASHED:
             values.pop(name)
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
@@ -173,7 +178,8 @@ class RunConfig(BaseModel):
         """Plain data, as JSON and YAML have it; a Split object as its class names."""
         values = {name: getattr(self, name) for name in type(self).model_fields}
         if not isinstance(self.split, str):
-            values["split"] = self.split.to_json()
+            about = self.split.to_json()
+            values["split"] = {key: value for key, value in about.items() if key not in ("provenance", "episodes")}
         return json.loads(json.dumps(values, default=_plain))
 
     def save(self, path: str | Path) -> None:

@@ -190,6 +190,19 @@ def test_ten_even_evaluations_of_a_run_in_steps(settings):
     assert [row["step"] for row in result.history] == list(range(2, 21, 2))
 
 
+def test_a_split_with_its_own_validation_classes_is_obeyed(settings):
+    names = oodml.load_dataset("patterns").classes
+    split = oodml.Split(train=names[:6], val=names[:2], test=names[10:14], name="mine", fid=3.5)
+    result = train(settings(split=split))
+    data = result.data
+    assert {side: each["classes"] for side, each in data["sets"].items()} == {"fit": 4, "val": 2, "test": 4}
+    assert data["split"] == {"name": "mine", "fid": 3.5}
+    assert oodml.RunConfig.load(result.path / "config.yaml").hash() == data["config_hash"]
+    unknown = oodml.Split(train=["class-00", "class-01", "nobody", "class-02"], test=["class-05"])
+    with pytest.raises(OodmlError, match="nobody"):
+        train(settings(split=unknown, selection="last", out=str(result.path) + "-2"))
+
+
 def test_config_yaml_reads_back_to_the_same_run(settings):
     config = settings()
     result = train(config)

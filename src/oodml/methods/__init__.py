@@ -26,7 +26,7 @@ def method_spec(spec: str | Mapping[str, Any], **options: Any) -> dict[str, Any]
     """
     if isinstance(spec, Mapping) and not isinstance(spec.get("name"), str):
         raise OodmlError(f"A method is a name or a dict with 'name' and its options, got {dict(spec)!r}.")
-    given = {"name": spec} if isinstance(spec, str) else dict(spec)
+    given = {"name": spec} if isinstance(spec, str) else {key: _short(value) for key, value in spec.items()}
     given.update(options)
     name = given["name"]
     if name in _REGISTRY:
@@ -35,6 +35,11 @@ def method_spec(spec: str | Mapping[str, Any], **options: Any) -> dict[str, Any]
     if name in losses:
         return {"name": "plain", "loss": name if len(given) == 1 else given}
     raise unknown_name("method or loss", name, [*list_methods(), *losses])
+
+
+def _short(value: Any) -> Any:
+    """A dict that holds nothing but a name is that name: one way to write one thing."""
+    return value["name"] if isinstance(value, Mapping) and value.keys() == {"name"} else value
 
 
 def make_method(spec: str | Mapping[str, Any], **options: Any) -> Method:

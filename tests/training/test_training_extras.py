@@ -1,0 +1,117 @@
+"""Loggers, samplers that look at embeddings, schedules, seeds; on a GPU: no step waits for the device."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+import oodml
+from oodml import OodmlError
+from oodml.data import register_batch_sampler
+from oodml.data.samplers.spc import SPC
+from oodml.training import loggers, train
+from oodml.training.distributed import join
+from oodml.training.job import build_job, load_pictures
+from oodml.training.loop import take_step
+from oodml.training.schedule import make_schedule
+from oodml.training.seeds import child_seed, reseed
+from oodml.training.watch import LossWatch
+
+
+def test_loggers_get_every_number_and_are_closed(settings, monkeypatch):
+    seen, closed = [], []
+
+    class Notebook:
+        def __init__(self, out, config):
+            assert config["dataset"] == "patterns"
+
+        def log(self, step, values):
+            seen.append((step, dict(values)))
+
+        def close(self):
+            closed.append(True)
+
+    monkeypatch.setitem(loggers._LOGGERS, "wandb", Notebook)
+    result = train(settings(logger="wandb", eval_every=6, log_every=2))
+    assert closed == [True]
+    steps = [step for step, values in seen if "images_per_second" in values]
+    assert steps == [2, 3, 5, 6, 8, 9, 11, 12]  # every two, and at the ends of epochs
+    told = {step: values for step, values in seen if "val/recall@1" in values}
+    assert {step: values["val/recall@1"] for step, values in told.items()} == {
+        row["step"]: row["val"]["recall@1"] for row in result.history
+    }
+
+
+def test_a_logger_that_is_not_installed_says_what_to_install(settings, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "mlflow", None)
+    with pytest.raises(OodmlError, match="pip install mlflow"):
+        train(settings(logger="mlflow"))
+
+
+def test_a_sampler_that_looks_at_embeddings_gets_them_every_epoch(settings):
+    updates = []
+
+    class Watching(SPC):
+        """Like spc, but it remembers what it is shown."""
+
+        uses_embeddings = True
+
+        def update(self, indices, embeddings):
+            updates.append((len(indices), embeddings.shape))
+
+    register_batch_sampler("watching-test", Watching, replace=True)
+    train(settings(sampler="watching-test", steps=None, epochs=2, selection="last"))
+    assert updates == [(64, (64, 8))] * 2
+
+
+def test_schedules():
+    constant, cosine = make_schedule("constant", 100, 10), make_schedule("cosine", 100, 10)
+    assert [constant(s) for s in (0, 50, 99)] == [1, 1, 1]
+    assert cosine(0) == 1 and cosine(50) == pytest.approx(0.5) and cosine(99) < 0.001
+    assert cosine(25) == pytest.approx((1 + math.cos(math.pi / 4)) / 2)
+    steps = make_schedule({"name": "step", "epochs": [2, 5], "factor": 0.1}, 100, 10)
+    assert [steps(s) for s in (0, 19, 20, 49, 50)] == pytest.approx([1, 1, 0.1, 0.1, 0.01])
+
+
+def test_child_seeds_are_stable_and_unrelated():
+    assert child_seed(0, "init") == child_seed(0, "init")
+    names = ("init", "mining", "augmentation", "data order", "backbone")
+    seeds = {child_seed(seed, name, step) for seed in range(3) for name in names for step in range(10)}
+    assert len(seeds) == 150 and all(0 <= seed < 2**63 for seed in seeds)
+    generator = torch.Generator()
+    one = torch.rand(3, generator=reseed(generator, 0, "mining", 4))
+    torch.rand(7, generator=generator)
+    assert torch.equal(one, torch.rand(3, generator=reseed(generator, 0, "mining", 4)))
+
+
+@pytest.mark.long
+def test_a_compiled_run_learns_what_an_eager_one_learns(settings, tmp_path):
+    eager = train(settings(out=str(tmp_path / "eager"), method="rho"))
+    compiled = train(settings(out=str(tmp_path / "compiled"), method="rho", compile=True))
+    for one, two in zip(eager.history, compiled.history, strict=True):
+        assert one["loss"] == pytest.approx(two["loss"], rel=1e-2)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device: host synchronisation exists only there")
+@pytest.mark.parametrize("method", ["margin", "rho", "triplet", "proxyanchor", "arcface"])
+def test_no_step_waits_for_the_gpu(settings, tmp_path, method):
+    config = settings(device="cuda", method=method, compile=False, steps=100).resolved()
+    processes = join("cuda")
+    images = load_pictures(config, oodml.load_dataset("patterns"), processes)
+    job = build_job(config, tmp_path, images, processes, stop_at=None)
+    watch = LossWatch(20, processes.device)
+    steps = job.steps(0)
+
+    def take_steps(count):
+        for _ in range(count):
+            step, _, batches = next(steps)
+            take_step(job, step, batches, watch, "")
+
+    take_steps(3)  # first calls set up libraries and may wait
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        take_steps(5)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert np.isfinite(watch.read("")).all()
