@@ -89,14 +89,14 @@ def progression(name: str, classes: int, images: int, limit: float, repeats: int
 
 
 def row(name: str, ours: str, peer: str, ratio: str, wanted: str, met: bool) -> None:
-    print(f"{name:<46} {ours:>10} {peer:>14} {ratio:>8} {wanted:>9}  {'met' if met else 'MISSED'}", flush=True)
+    print(f"{name:<70} {ours:>10} {peer:>14} {ratio:>8} {wanted:>9}  {'met' if met else 'MISSED'}", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="leave out the runs of SOP's size")
     quick = parser.parse_args().quick
-    print(f"{'what':<46} {'oodml':>10} {'sqrtm':>14} {'ratio':>8} {'wanted':>9}")
+    print(f"{'what':<70} {'oodml':>10} {'sqrtm':>14} {'ratio':>8} {'wanted':>9}")
     progression("progression, CUB's size: swap+reverse+removal", 200, 11_788, limit=3, repeats=3)
     compare(f"FID of 100 + 100 class means, {DIMS}-d", (100, 100), 500, repeats=9, peer_repeats=1)
     if not quick:
