@@ -17,7 +17,7 @@ from oodml._errors import OodmlError
 from oodml.shift._arrays import feature_rows, same_width
 from oodml.shift.frechet import fid
 
-MOST_ROWS = 500  # more make every draw slower (cubic) and the intervals hardly narrower
+MOST_ROWS = 500  # a draw costs the cube of its rows; a choice, not a measured optimum
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ def thumbnail_likeness(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         a, b: (P, H, W, C) small pictures, pair by pair.
 
     Returns:
-        (P,) in [−1, 1]; two copies of a picture, re-encoded or resized, are above .95, two pictures of one scene below.
+        (P,) in [−1, 1]; near 1 for a re-encoded or resized copy. Where to draw the line is the caller's choice.
     """
 
     def standardised(x: np.ndarray) -> np.ndarray:
