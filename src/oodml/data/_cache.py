@@ -13,6 +13,8 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import threading
+import time
 import warnings
 import zlib
 from collections.abc import Iterator
@@ -206,6 +208,14 @@ _writer: _Writer | None = None  # of a worker process
 def _start(source: Source, path: Path, short_side: int, counter: Any) -> None:
     global _writer
     _writer = _Writer(source, path, short_side, counter)
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+
+
+def _end_with(parent: int) -> None:
+    """End this worker when its parent is gone: it waits for work for ever, and holds the parent's lock meanwhile."""
+    while os.getppid() == parent:
+        time.sleep(0.2)
+    os._exit(1)
 
 
 def _decode_block(block: range) -> _Report:
