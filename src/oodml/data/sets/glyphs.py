@@ -24,8 +24,8 @@ def load_glyphs(quiet: bool = False) -> Dataset:
     """Characters of 17 scripts drawn from matplotlib's fonts: no download, built in seconds, then cached.
 
     Class = character, super-class = script, 24 pictures of 32 × 32 a class (fonts, rotation ±25°, shear ±.2, scale
-    .85–1.15); characters that look like another are left out. Default split: every other script, in alphabetical
-    order, so that no script stands on both sides.
+    .85–1.15, shift ±2 px); characters that look like another are left out. Default split: every other script, in
+    alphabetical order, so that no script stands on both sides.
     """
     tools = digest([version("matplotlib"), PIL.__version__])[:8]
     folder = cache_root() / "glyphs" / f"v{VERSION}-{tools}"
