@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -64,8 +65,11 @@ class Images:
         self._pixels = cache.pixels
         self._chunks = torch.from_numpy(cache.pixels).view(torch.int64)  # 8 bytes at a time: a gather moves words
         self.resident = device.type != "cuda" or _fits(self._chunks, device)
+        self._packed = None
         if device.type == "cuda" and self.resident:
             self._chunks = self._chunks.to(device)
+            if importlib.util.find_spec("triton"):
+                self._packed = _pack(cache, device)
 
     def __len__(self) -> int:
         return len(self.heights)
@@ -86,7 +90,7 @@ class Images:
         side, own = self.transforms.short_side, self.transforms.size
         size = own if size is None else size
         short_side = side if size == own else round(side * size / own)
-        return self._apply(rows, centre_crop(*self._extent(rows), short_side, size), size)
+        return self._view(rows, lambda heights, widths: centre_crop(heights, widths, short_side, size), size)
 
     def train_view(
         self,
@@ -99,18 +103,29 @@ class Images:
         rows = self._positions(indices)
         how = self.transforms if crop_scale is None else replace(self.transforms, crop_scale=crop_scale)
         size = how.size if size is None else size
-        extent = self._extent(rows)
         if how.train == "crop":
             side = round(how.short_side * size / how.size)
-            return self._apply(rows, squeezed_random_crop(*extent, side, size, how.flip, generator), size)
-        views = random_resized_crop(*extent, size, how.crop_scale, how.crop_ratio, how.flip, generator)
-        return self._apply(rows, views, size)
+            return self._view(rows, lambda h, w: squeezed_random_crop(h, w, side, size, how.flip, generator), size)
+        return self._view(
+            rows,
+            lambda h, w: random_resized_crop(h, w, size, how.crop_scale, how.crop_ratio, how.flip, generator),
+            size,
+        )
 
     def _positions(self, indices: Sequence[int] | np.ndarray | Tensor) -> np.ndarray:
         rows = np.asarray(indices.cpu() if isinstance(indices, Tensor) else indices, dtype=np.int64)
         if rows.ndim != 1 or (len(rows) and not (rows.min() >= 0 and rows.max() < len(self))):
             raise OodmlError(f"Positions of pictures are a flat list of numbers between 0 and {len(self) - 1}.")
         return rows
+
+    def _view(self, rows: np.ndarray, draw: Callable[[Tensor, Tensor], Views], size: int) -> Tensor:
+        """Views of the pictures at `rows`, drawn from their heights and widths."""
+        if self._packed is None:
+            return self._apply(rows, draw(*self._extent(rows)), size)
+        from oodml.data._view_kernel import view_packed
+
+        starts, pitches, heights, widths = self._packed[:, self._send(rows)]
+        return view_packed(self._chunks.view(torch.uint8).view(-1), starts, pitches, draw(heights, widths), size)
 
     def _extent(self, rows: np.ndarray) -> tuple[Tensor, Tensor]:
         return tuple(self._send(side[rows]) for side in (self.heights, self.widths))  # type: ignore[return-value]
@@ -146,6 +161,13 @@ class Images:
     def _send(self, values: np.ndarray) -> Tensor:
         host = torch.from_numpy(np.ascontiguousarray(values))
         return host.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else host
+
+
+def _pack(cache: PixelCache, device: torch.device) -> Tensor:
+    """Start and row pitch in bytes, height and width of every picture, on the device: (4, N) int64."""
+    chunk = CHUNK_PIXELS * 3
+    pitches = -(-cache.widths // CHUNK_PIXELS) * chunk
+    return torch.from_numpy(np.stack([cache.starts * chunk, pitches, cache.heights, cache.widths])).to(device)
 
 
 def _fits(chunks: Tensor, device: torch.device) -> bool:

@@ -230,5 +230,7 @@ def _place(embedder: Embedder, method: Method, config: RunConfig, processes: Pro
     if config.train == "all":
         embedder.backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     if config.train == "all" and (on_gpu if config.compile is None else config.compile):
-        embedder.backbone.compile(dynamic=False)
+        # CUDA graphs: launching its kernels one by one would take the host as long as the GPU needs to run them.
+        graphs = on_gpu and processes.count == 1 and config.grad_cache is None
+        embedder.backbone.compile(dynamic=False, mode="reduce-overhead" if graphs else None)
         method.compile_parts()
