@@ -155,6 +155,8 @@ def test_label_sets_a_label_matrix_and_a_relevance_matrix_agree_with_brute_force
     assert oodml.evaluate(x, sets, metrics).notes["singletons"] == int((~relevant.any(1)).sum())
     with pytest.raises(oodml.OodmlError, match="one label a row"):
         oodml.evaluate(x, sets, ["nmi"])
+    with pytest.raises(oodml.OodmlError, match="one label a row"):
+        oodml.evaluate(x, sets, metrics).per_class("map@r")
 
 
 def test_label_sets_against_a_gallery() -> None:

@@ -15,8 +15,9 @@ from torch import Tensor
 
 from oodml import OodmlError
 from oodml.evaluation import find_neighbours
+from oodml.evaluation._search import first_copies, full_float32
 from oodml.evaluation._select import _smallest_topk, smallest, smallest_stable
-from oodml.evaluation.neighbours import first_copies, full_float32, search_blocks
+from oodml.evaluation.neighbours import Block, search_blocks
 
 
 def exact(queries: Tensor, gallery: Tensor, excludes_self: bool) -> tuple[Tensor, Tensor]:
@@ -101,9 +102,26 @@ def test_the_size_of_blocks_does_not_change_the_result(memory: int) -> None:
 
 
 def test_blocks_are_no_larger_than_the_memory_allows() -> None:
-    blocks = list(search_blocks(random(500, 4), None, 3, memory=50_000))
+    blocks: list[Block] = []
+    search_blocks(random(500, 4), None, 3, blocks.append, memory=50_000)
+    blocks.sort(key=lambda b: b.start)
     assert max(b.stop - b.start for b in blocks) * (500 * 4 + 3 * 24) <= 50_000
     assert [b.start for b in blocks] == [0, *(b.stop for b in blocks[:-1])] and blocks[-1].stop == 500
+
+
+def test_threads_do_not_change_the_result_nor_the_settings_around() -> None:
+    x = random(900, 8)
+    before = torch.get_num_threads()
+    wanted = find_neighbours(x, None, 9)
+    try:
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            found = find_neighbours(x.clone().requires_grad_(), None, 9, memory=10**6)
+            assert torch.equal(found.indices, wanted.indices) and torch.get_num_threads() == threads
+            started = ThreadPoolExecutor(1).submit(torch.get_num_threads).result()
+            assert started == threads, "threads that start later use as many as before"
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_own_rows_are_left_out_of_a_gallery() -> None:
@@ -150,8 +168,7 @@ def test_selection_equals_a_stable_sort(rows: int, n: int, data: st.DataObject) 
     generator = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
     values = torch.from_numpy((generator.integers(-levels, levels + 1, (rows, n)) / 7).astype(np.float32))
     wanted, columns = smallest_stable(values, k)
-    with ThreadPoolExecutor(2) as pool:
-        found, where, unsure = smallest(values, k, pool)
+    found, where, unsure = smallest(values, k)
     assert torch.equal(found, wanted) and torch.equal(where, columns) and not unsure.any()
     found, where, unsure = _smallest_topk(values, k)  # the path of a GPU: right wherever it claims to be
     assert torch.equal(found, wanted)

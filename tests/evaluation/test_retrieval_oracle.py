@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -29,7 +30,7 @@ METRICS = [
 def ranking(x: np.ndarray, i: int) -> list[int]:
     """Every other row, by float64 distance, then by index."""
     far = ((x.astype(np.float64) - x[i].astype(np.float64)) ** 2).sum(1)
-    return sorted((j for j in range(len(x)) if j != i), key=lambda j: (far[j], j))
+    return [j for j in np.argsort(far, kind="stable").tolist() if j != i]
 
 
 def oracle(rankings: list[list[int]], relevant: np.ndarray, own: int, ks: tuple[int, ...] = (1, 2)) -> dict[str, float]:
@@ -44,8 +45,10 @@ def oracle(rankings: list[list[int]], relevant: np.ndarray, own: int, ks: tuple[
         if p == 0:
             continue
 
-        def ap(cut: int, hits: list[bool] = hits) -> float:
-            return math.fsum(sum(hits[: r + 1]) / (r + 1) for r in range(min(cut, len(hits))) if hits[r])
+        so_far = list(itertools.accumulate(hits))
+
+        def ap(cut: int, hits: list[bool] = hits, so_far: list[int] = so_far) -> float:
+            return math.fsum(so_far[r] / (r + 1) for r in range(min(cut, len(hits))) if hits[r])
 
         rows["map@r"].append(ap(p) / p)
         rows["map@c"].append(ap(n_c) / p)

@@ -6,8 +6,6 @@ packed into one 64-bit integer whose order is "smaller value first, then smaller
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -21,22 +19,16 @@ _MOST_FOLDS = 64
 _MINIMA_A_RESULT = 2.4  # minima to choose the bound from, for each of the k results: fewer give a loose bound
 
 
-def smallest(values: Tensor, k: int, pool: ThreadPoolExecutor) -> tuple[Tensor, Tensor, Tensor]:
+def smallest(values: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
     """The k smallest of each row of `values` (B, N) float32: values (B, k), columns (B, k) and `unsure` (B,).
 
     `unsure` marks rows with more ties at the border than were seen, which only a GPU leaves; `smallest_stable`
-    settles them. `pool` shares the rows out on the CPU.
+    settles them.
     """
-    if values.is_cuda:
+    if values.device.type != "cpu":
         return _smallest_topk(values, k)
-    found, columns = np.empty((len(values), k), np.float32), np.empty((len(values), k), np.int64)
     minima = _fold_minima(values, k)
-
-    def select(at: slice) -> None:
-        _select_rows(values[at].numpy(), None if minima is None else minima[at].numpy(), found[at], columns[at])
-
-    step = -(-len(values) // torch.get_num_threads())
-    list(pool.map(select, [slice(i, i + step) for i in range(0, len(values), step)]))
+    found, columns = _select_rows(values.numpy(), None if minima is None else minima.numpy(), k)
     return torch.from_numpy(found), torch.from_numpy(columns), torch.zeros(len(values), dtype=torch.bool)
 
 
@@ -76,18 +68,16 @@ def _fold_minima(values: Tensor, k: int) -> Tensor | None:
     return values[:, : width * folds].unflatten(1, (folds, width)).amin(1)
 
 
-def _select_rows(values: np.ndarray, minima: np.ndarray | None, found: np.ndarray, columns: np.ndarray) -> None:
-    """Fill `found` and `columns` (B, k) from `values` (B, N), in NumPy: it sorts integers with vector instructions."""
-    k = found.shape[1]
+def _select_rows(values: np.ndarray, minima: np.ndarray | None, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """The k smallest of `values` (B, N) and their columns, in NumPy: it sorts integers with vector instructions."""
     if minima is None:
         keys = _pack(values.view(np.int32), np.arange(values.shape[1]))
     else:
         keys = _pack_below(values, np.partition(minima, k - 1, axis=1)[:, k - 1, None])
     keys.sort(axis=1)
     keys = keys[:, :k]
-    np.bitwise_and(keys, _COLUMN, out=columns)
     ordered = (keys >> 32).astype(np.int32)
-    found.view(np.int32)[...] = ordered ^ ((ordered >> _SIGN) & _MAGNITUDE)
+    return (ordered ^ ((ordered >> _SIGN) & _MAGNITUDE)).view(np.float32), keys & _COLUMN
 
 
 def _pack(bits: np.ndarray, columns: np.ndarray) -> np.ndarray:

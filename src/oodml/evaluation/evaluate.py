@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -89,9 +89,9 @@ def evaluate(
     found: Neighbours | None = None
     per_query: dict[str, Tensor] = {}
     if depth:
-        blocks = _blocks(x, g, depth, memory, index, rerank, notes)
-        kept = _kept(len(x), depth, keep, notes)
-        found, per_query = _reduce(blocks, retrieval, known.relevance, kept, g is None, index is None)
+        ranking = _Ranking(retrieval, known.relevance, _kept(len(x), depth, keep, notes), exact=index is None)
+        _search(x, g, depth, ranking.consume, memory, index, rerank, notes)
+        found, per_query = ranking.neighbours(excludes_self=g is None), ranking.per_query
         if lonely := int((known.relevance.counts == 0).sum()):
             notes["singletons"] = lonely
         values = {name: _mean(name, per_query[name], notes) for name in per_query}
@@ -129,21 +129,30 @@ def _check_sizes(x: Tensor, g: Tensor | None, gallery_labels: Any) -> None:
         )
 
 
-def _blocks(
-    x: Tensor, g: Tensor | None, depth: int, memory: float | None, index: Any, rerank: Any, notes: dict[str, Any]
-) -> Iterator[Block]:
-    """The neighbours every metric reads, block by block: searched, or from an index; re-ranked if asked."""
+def _search(
+    x: Tensor,
+    g: Tensor | None,
+    depth: int,
+    consume: Callable[[Block], None],
+    memory: float | None,
+    index: Any,
+    rerank: str | Mapping[str, Any] | None,
+    notes: dict[str, Any],
+) -> None:
+    """Hand out the neighbours every metric reads: searched, or from an index; re-ranked if asked."""
     size = None if memory is None else int(memory * 2**30)
     if index is not None:
         if rerank is not None:
             raise OodmlError("Re-ranking needs an exact search: leave out index or rerank.")
         notes["approximate"] = f"neighbours come from the given {type(index).__name__}, an approximate search"
-        return index_blocks(index, x, depth, len(x if g is None else g), excludes_self=g is None)
-    if rerank is None:
-        return search_blocks(x, g, depth, memory=size)
-    notes["reranked"] = str(rerank)
-    again = apply_rerank(rerank, find_neighbours(x, g, depth, memory=size), x, g)
-    return iter([Block(0, len(x), again.indices, again.distances)])
+        for block in index_blocks(index, x, depth, len(x if g is None else g), excludes_self=g is None):
+            consume(block)
+    elif rerank is not None:
+        notes["reranked"] = str(rerank)
+        again = apply_rerank(rerank, find_neighbours(x, g, depth, memory=size), x, g)
+        consume(Block(0, len(x), again.indices, again.distances))
+    else:
+        search_blocks(x, g, depth, consume, memory=size)
 
 
 def _kept(queries: int, depth: int, keep: int | None, notes: dict[str, Any]) -> int:
@@ -156,30 +165,28 @@ def _kept(queries: int, depth: int, keep: int | None, notes: dict[str, Any]) -> 
     return kept
 
 
-def _reduce(
-    blocks: Iterable[Block],
-    metrics: Sequence[RetrievalMetric],
-    relevance: Relevance,
-    kept: int,
-    excludes_self: bool,
-    exact: bool,
-) -> tuple[Neighbours, dict[str, Tensor]]:
-    """Run through the blocks once: the neighbours to keep, and every metric's value for every query."""
-    queries, device = len(relevance.counts), relevance.counts.device
-    indices = torch.empty(queries, kept, dtype=torch.int64, device=device)
-    distances = torch.empty(queries, kept, dtype=torch.float32, device=device)
-    per_query = {m.name: torch.empty(queries, dtype=torch.float64, device=device) for m in metrics}
-    for start, stop, where, far in blocks:
-        indices[start:stop], distances[start:stop] = where[:, :kept], far[:, :kept]
-        hits = relevance.hits(start, stop, where) if exact else _hits_of_index(relevance, start, stop, where)
-        for name, value in score_block(metrics, hits, relevance.counts[start:stop]).items():
-            per_query[name][start:stop] = value
-    return Neighbours(indices, distances, excludes_self, exact), per_query
+class _Ranking:
+    """Collects blocks of neighbours: those to keep, and every metric's value for every query."""
 
+    def __init__(self, metrics: Sequence[RetrievalMetric], relevance: Relevance, kept: int, exact: bool) -> None:
+        queries, device = len(relevance.counts), relevance.counts.device
+        self._metrics, self._relevance, self._exact = metrics, relevance, exact
+        self._indices = torch.empty(queries, kept, dtype=torch.int64, device=device)
+        self._distances = torch.empty(queries, kept, dtype=torch.float32, device=device)
+        self.per_query = {m.name: torch.empty(queries, dtype=torch.float64, device=device) for m in metrics}
 
-def _hits_of_index(relevance: Relevance, start: int, stop: int, where: Tensor) -> Tensor:
-    """An index may leave places empty (−1): no hit."""
-    return relevance.hits(start, stop, where.clamp_min(0)) & (where >= 0)
+    def consume(self, block: Block) -> None:
+        rows, kept = slice(block.start, block.stop), self._indices.shape[1]
+        self._indices[rows], self._distances[rows] = block.indices[:, :kept], block.distances[:, :kept]
+        if self._exact:
+            hits = self._relevance.hits(block.start, block.stop, block.indices)
+        else:  # an index may leave places empty (−1): no hit
+            hits = self._relevance.hits(block.start, block.stop, block.indices.clamp_min(0)) & (block.indices >= 0)
+        for name, value in score_block(self._metrics, hits, self._relevance.counts[rows]).items():
+            self.per_query[name][rows] = value
+
+    def neighbours(self, excludes_self: bool) -> Neighbours:
+        return Neighbours(self._indices, self._distances, excludes_self, self._exact)
 
 
 def _mean(name: str, values: Tensor, notes: dict[str, Any]) -> float:

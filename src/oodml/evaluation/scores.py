@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from oodml._errors import unknown_name
+from oodml._errors import OodmlError, unknown_name
 from oodml.evaluation.neighbours import Neighbours
 from oodml.evaluation.per_class import class_means, group_means, interval_over_classes
 
@@ -61,5 +61,5 @@ class Scores(dict[str, float]):
 
     def _classes(self) -> tuple[Tensor, list]:
         if self._ids is None or self._class_names is None:
-            raise unknown_name("class structure:", "labels", ["evaluate(...) with one label a row"])
+            raise OodmlError("These scores know no classes: evaluate with one label a row to split them by class.")
         return self._ids, self._class_names
