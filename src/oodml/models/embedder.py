@@ -96,7 +96,8 @@ class Embedder(nn.Module):
     def _pool_maps(self, images: Tensor) -> Tensor:
         with torch.autocast(images.device.type, dtype=self.autocast, enabled=self.autocast is not None):
             maps = self.backbone(images)
-        exact = maps.dtype if maps.dtype == torch.float64 else torch.float32  # heads and losses are never half precision
+        # Heads and losses never work in half precision.
+        exact = maps.dtype if maps.dtype == torch.float64 else torch.float32
         average = maps.mean((2, 3), dtype=exact)
         return torch.cat([average, maps.amax((2, 3)).to(exact)], 1) if self.needs_max else average
 
