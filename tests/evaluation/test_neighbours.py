@@ -168,11 +168,20 @@ def test_selection_equals_a_stable_sort(rows: int, n: int, data: st.DataObject) 
     generator = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
     values = torch.from_numpy((generator.integers(-levels, levels + 1, (rows, n)) / 7).astype(np.float32))
     wanted, columns = smallest_stable(values, k)
-    found, where, unsure = smallest(values, k)
+    found, where, unsure = smallest(values, k, k)
     assert torch.equal(found, wanted) and torch.equal(where, columns) and not unsure.any()
-    found, where, unsure = _smallest_topk(values, k)  # the path of a GPU: right wherever it claims to be
+    needed = data.draw(st.integers(1, k))
+    found, where, unsure = _smallest_topk(values, k, needed)  # the path of a GPU: right wherever it claims to be
     assert torch.equal(found, wanted)
-    assert torch.equal(where[~unsure], columns[~unsure])
+    assert torch.equal(where[~unsure, :needed], columns[~unsure, :needed])
+
+
+def test_the_path_of_a_gpu_settles_ties_it_could_not_see(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("oodml.evaluation._search.smallest", _smallest_topk)
+    x = torch.randint(0, 2, (400, 4), generator=torch.Generator().manual_seed(0)).float()
+    order, _ = exact(x, x, True)
+    for k in (1, 5, 30, 399):
+        assert torch.equal(find_neighbours(x, None, k).indices, order[:, :k])
 
 
 def test_copies_are_found_and_zero_equals_minus_zero() -> None:

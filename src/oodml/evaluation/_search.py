@@ -16,7 +16,7 @@ from oodml.evaluation._select import smallest, smallest_stable
 # A squared distance below this share of ‖q‖² + ‖g‖² has lost more than three of float32's seven digits.
 _UNRESOLVED = 1e-3
 _ZERO64 = 1e-14  # the same, for float64: below it two float32 rows are equal
-_SPARE = 16  # neighbours found beyond k: with luck the last of them is far enough to be resolved
+_SPARE = 16  # neighbours found beyond k: ties across the border show, and the last is mostly far enough to be resolved
 _CPU_COLUMNS = 1024  # gallery rows a product: its result stays in the second-level cache
 _CELLS = 2**24  # numbers gathered at once to repair distances
 
@@ -79,7 +79,7 @@ class Search:
         own = None if self.own is None else self.own[start:stop]
         lengths = block.square().sum(1)
         work = _relative_distances(block, self.gallery, own, out=self._buffer(len(block)))
-        found, columns, unsure = smallest(work, self._reach)
+        found, columns, unsure = smallest(work, self._reach, self.k)
         squared = found.add_(lengths[:, None]).clamp_min_(0)
         close = _UNRESOLVED * (lengths + self.gallery.norms[columns[:, 0]])
         lost = unsure if self._complete else unsure | (squared[:, -1] < close)
@@ -118,7 +118,7 @@ class Search:
         squared = _relative_distances(block, wide, own).add_(lengths)
         squared[squared < _ZERO64 * (wide.norms + lengths)] = 0
         values = squared.float()
-        found, columns, unsure = smallest(values, self._reach)
+        found, columns, unsure = smallest(values, self._reach, self.k)
         for rows in _chunks(unsure.nonzero().flatten(), len(block)):
             found[rows], columns[rows] = smallest_stable(values[rows], self._reach)
         return columns, found

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-_SPARE = 16  # entries that the GPU selects beyond k, so that ties across the border are seen
 _SIGN = 31
 _MAGNITUDE = 2**31 - 1
 _COLUMN = 2**32 - 1
@@ -19,14 +18,14 @@ _MOST_FOLDS = 64
 _MINIMA_A_RESULT = 2.4  # minima to choose the bound from, for each of the k results: fewer give a loose bound
 
 
-def smallest(values: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
+def smallest(values: Tensor, k: int, needed: int) -> tuple[Tensor, Tensor, Tensor]:
     """The k smallest of each row of `values` (B, N) float32: values (B, k), columns (B, k) and `unsure` (B,).
 
-    `unsure` marks rows with more ties at the border than were seen, which only a GPU leaves; `smallest_stable`
-    settles them.
+    `unsure` marks rows whose first `needed` places may be wrong, because they tie with entries beyond the k: only a GPU
+    leaves them, and `smallest_stable` settles them.
     """
     if values.device.type != "cpu":
-        return _smallest_topk(values, k)
+        return _smallest_topk(values, k, needed)
     minima = _fold_minima(values, k)
     found, columns = _select_rows(values.numpy(), None if minima is None else minima.numpy(), k)
     return torch.from_numpy(found), torch.from_numpy(columns), torch.zeros(len(values), dtype=torch.bool)
@@ -38,14 +37,11 @@ def smallest_stable(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return found[:, :k], columns[:, :k]
 
 
-def _smallest_topk(values: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
-    n = values.shape[1]
-    reach = min(k + _SPARE, n)
-    found, columns = values.topk(reach, dim=1, largest=False)
+def _smallest_topk(values: Tensor, k: int, needed: int) -> tuple[Tensor, Tensor, Tensor]:
+    found, columns = values.topk(k, dim=1, largest=False)
     tied = (found[:, 1:] == found[:, :-1]).any(1).nonzero().flatten()
     columns[tied] = _order_ties(found[tied], columns[tied])
-    unsure = (found[:, k - 1] == found[:, -1]) & (reach < n)
-    return found[:, :k], columns[:, :k], unsure
+    return found, columns, (found[:, needed - 1] == found[:, -1]) & (k < values.shape[1])
 
 
 def _order_ties(found: Tensor, columns: Tensor) -> Tensor:

@@ -25,7 +25,7 @@ from oodml.evaluation._threads import run_in_threads
 
 _CPU_BLOCK = 32 * 2**20  # bytes of distances a block: small enough to stay near the caches …
 _LEAST_ROWS = 64  # … but not so few queries that the product becomes slow
-_GPU_BLOCK = 2 * 2**30
+_MOST_MEMORY = 2 * 2**30  # bytes of distances in all blocks at a time, unless the user says otherwise
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def search_blocks(
         q, g = _shift_both(queries.detach().float(), others)
         search = Search(q, g, k, own)
         workers = torch.get_num_threads() if q.device.type == "cpu" else 1
-        rows = block_rows(len(g), k, q.device, None if memory is None else memory // workers)
+        rows = block_rows(len(g), k, q.device, workers, memory)
 
         def run(start: int) -> None:
             stop = min(start + rows, len(q))
@@ -129,12 +129,12 @@ def search_blocks(
             run_in_threads(run, starts, workers)
 
 
-def block_rows(candidates: int, k: int, device: torch.device, memory: int | None) -> int:
-    """Queries a block, so that its distances and its selection stay within `memory` bytes."""
+def block_rows(candidates: int, k: int, device: torch.device, workers: int, memory: int | None) -> int:
+    """Queries a block, so that the distances and the selection of all workers' blocks stay within `memory` bytes."""
     one = 4 * candidates + 24 * k
-    if memory is not None:
-        return max(1, memory // one)
-    return _GPU_BLOCK // one + 1 if device.type == "cuda" else max(_LEAST_ROWS, _CPU_BLOCK // one)
+    most = (memory or _MOST_MEMORY) // workers // one
+    wanted = most if memory or device.type != "cpu" else max(_LEAST_ROWS, _CPU_BLOCK // one)
+    return max(1, min(wanted, most))
 
 
 def _shift_both(queries: Tensor, gallery: Tensor | None) -> tuple[Tensor, Tensor]:
