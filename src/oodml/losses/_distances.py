@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
-from oodml.miners._distances import gram, root, squared_distances
+from oodml.miners._distances import EPSILON, root, squared_distance_matrix
 
 _FEW = 4  # up to this many tuples a sample, row differences cost less than the backward pass of the whole matrix
 _BLOCK = 2**22  # entries of a block of triplets
@@ -15,18 +17,19 @@ class Distances:
     """Euclidean distances between the rows of one batch; their matrix is computed when first needed, and only once.
 
     Miner and loss share it. A handful of pairs is measured from the rows themselves, which is exact for equal points
-    and spares the (b, b) backward pass; a long list is read from the matrix.
+    and spares the backward pass of the matrix; a long list is read from the matrix. With `anchors=a` the matrix (a, b)
+    starts from the first a rows alone.
     """
 
-    def __init__(self, embeddings: Tensor) -> None:
-        self.embeddings = embeddings
+    def __init__(self, embeddings: Tensor, anchors: int | None = None) -> None:
+        self.embeddings, self.anchors = embeddings, anchors
         self._squared: Tensor | None = None
         self._matrix: Tensor | None = None
 
     @property
     def squared_matrix(self) -> Tensor:
         if self._squared is None:
-            self._squared = squared_distances(gram(self.embeddings))
+            self._squared = squared_distance_matrix(self.embeddings, self.anchors)
         return self._squared
 
     @property
@@ -36,19 +39,29 @@ class Distances:
         return self._matrix
 
     def squared(self, *pairs: tuple[Tensor, Tensor]) -> tuple[Tensor, ...]:
-        """‖x_i − x_j‖² for each pair (i, j) of index tensors (t,); all are measured as one list."""
-        return self._measured(pairs).split([len(i) for i, _ in pairs])
+        """‖x_i − x_j‖² for each pair (i, j) of index tensors (t,), i an anchor; all are measured as one list."""
+        lengths = [len(i) for i, _ in pairs]
+        if sum(lengths) > _FEW * len(self.embeddings):
+            return self._read(self.squared_matrix, pairs).split(lengths)
+        return self._differences(pairs).square().sum(1).split(lengths)
 
     def between(self, *pairs: tuple[Tensor, Tensor]) -> tuple[Tensor, ...]:
-        """√max(‖x_i − x_j‖², ε) for each pair (i, j) of index tensors (t,)."""
-        return root(self._measured(pairs)).split([len(i) for i, _ in pairs])
+        """√max(‖x_i − x_j‖², ε) for each pair (i, j) of index tensors (t,), i an anchor."""
+        lengths = [len(i) for i, _ in pairs]
+        if sum(lengths) > _FEW * len(self.embeddings):
+            return root(self._read(self.squared_matrix, pairs)).split(lengths)
+        norms = torch.linalg.vector_norm(self._differences(pairs), dim=1)  # its gradient at 0 is 0
+        return norms.clamp_min(math.sqrt(EPSILON)).split(lengths)
 
-    def _measured(self, pairs: tuple[tuple[Tensor, Tensor], ...]) -> Tensor:
+    def _read(self, matrix: Tensor, pairs: tuple[tuple[Tensor, Tensor], ...]) -> Tensor:
         i, j = (torch.cat(side) for side in zip(*pairs, strict=True))
-        b = len(self.embeddings)
-        if len(i) > _FEW * b:
-            return self.squared_matrix.flatten().gather(0, i * b + j)
-        return (self.embeddings.index_select(0, i) - self.embeddings.index_select(0, j)).square().sum(1)
+        return matrix.flatten().gather(0, i * matrix.shape[1] + j)
+
+    def _differences(self, pairs: tuple[tuple[Tensor, Tensor], ...]) -> Tensor:
+        """x_i − x_j, both read in one pass, which the gradient then takes once too."""
+        first, second = zip(*pairs, strict=True)
+        i, j = self.embeddings.index_select(0, torch.cat([*first, *second])).chunk(2)
+        return i - j
 
 
 def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
@@ -57,7 +70,7 @@ def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
 
 
 def masked_logsumexp(values: Tensor, mask: Tensor) -> Tensor:
-    """log Σ exp over the True entries of each row, (b, c) -> (b,); an empty row gives a huge negative number.
+    """log Σ exp over the True entries of each row, (a, b) -> (a,); an empty row gives a huge negative number.
 
     Not −∞, whose gradient would be NaN.
     """
@@ -67,7 +80,7 @@ def masked_logsumexp(values: Tensor, mask: Tensor) -> Tensor:
 def all_triplets_hinge(
     matrix: Tensor, positives: Tensor, negatives: Tensor, margin: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Σ [m_ap − m_an + margin]₊ over every triplet of the batch, how many terms are active, and how many there are.
+    """Σ [m_ap − m_an + margin]₊ over every triplet of the anchors, how many terms are active, and how many there are.
 
     The sum is linear in the matrix: an entry (a, p) counts as often as it has active negatives, an entry (a, n) is
     subtracted as often as it is one. Only these counts are taken triplet by triplet, in blocks of rows that bound the
@@ -75,7 +88,7 @@ def all_triplets_hinge(
     """
     with torch.no_grad():
         pull, push = torch.zeros_like(matrix), torch.zeros_like(matrix)
-        rows = max(1, _BLOCK // len(matrix))
+        rows = max(1, _BLOCK // matrix.shape[1])
         pairs = positives.nonzero()
         for a, p in (block.unbind(1) for block in pairs.split(rows)):
             reach = matrix[a, p] + margin

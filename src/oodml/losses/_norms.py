@@ -7,7 +7,6 @@ from torch import Tensor
 from oodml.miners._distances import root
 
 
-def norm_penalty(embeddings: Tensor, squared: bool) -> Tensor:
-    """mean ‖φ°‖² over the batch, or mean ‖φ°‖."""
-    norms = embeddings.square().sum(1)
-    return norms.mean() if squared else root(norms).mean()
+def norm_penalty(squared_norms: Tensor, squared: bool) -> Tensor:
+    """mean ‖φ°‖² over the batch, or mean ‖φ°‖; from ‖φ°‖² (b,)."""
+    return squared_norms.mean() if squared else root(squared_norms).mean()

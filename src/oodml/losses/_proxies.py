@@ -7,11 +7,11 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from oodml._errors import OodmlError
 from oodml.losses._base import Loss, Tuples, param_group, require
 from oodml.losses._checks import require_positive
+from oodml.miners._distances import unit_rows
 
 Init = Literal["uniform", "normal", "kaiming"]
 
@@ -67,7 +67,7 @@ class ProxyLoss(Loss):
                 f"embeddings have {embeddings.shape[1]} dimensions, but {type(self).__name__} was made for "
                 f"embedding_dim={self.embedding_dim}."
             )
-        proxies = F.normalize(self.proxies.to(embeddings.dtype), dim=1)
+        proxies = unit_rows(self.proxies.to(embeddings.dtype))
         value, penalty = self.proxy_loss(embeddings @ proxies.T, labels.long()), self.penalty(proxies)
         return value if penalty is None else value + penalty
 

@@ -2,32 +2,70 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
 from oodml._errors import OodmlError
 from oodml.losses._base import Loss, Tuples
 from oodml.losses._distances import Distances
-from oodml.miners._base import Miner, PairMiner, Pairs, Triplets
+from oodml.miners._base import Miner, PairMiner, Pairs, Triplets, mine_rows
 from oodml.miners.all import All
 
 
+class MeasuredPairs(NamedTuple):
+    """Distances of positive and of negative pairs, the indices of their anchors, and which entries count.
+
+    Lists (t,); or, where a pair miner chose, the whole matrix (a, b) with masks, and anchors (a, 1).
+    """
+
+    positive_anchor: Tensor
+    near: Tensor
+    positive_mask: Tensor
+    negative_anchor: Tensor
+    far: Tensor
+    negative_mask: Tensor
+
+    @property
+    def of_triplets(self) -> bool:
+        """Entry by entry, both pairs come from one triplet (a, p, n)."""
+        return self.positive_mask is self.negative_mask
+
+
 class TupleLoss(Loss):
-    """A loss whose tuples come from a miner, or from the caller."""
+    """A loss whose tuples come from a miner, or from the caller.
+
+    With `anchors=a`, `compute` looks at tuples of the first a embeddings alone; the others are constants.
+    """
 
     def __init__(self, miner: Miner | None, *, num_classes: int | None = None) -> None:
         if miner is None:
             raise OodmlError(f"{type(self).__name__} needs a miner; oodml.make_loss gives it its default one.")
         super().__init__(num_classes=num_classes, miner=miner)
 
+    def compute(self, embeddings: Tensor, labels: Tensor, tuples: Tuples | None, anchors: int | None = None) -> Tensor:
+        raise NotImplementedError
+
     def mined(self, distances: Distances, labels: Tensor, tuples: Tuples | None) -> Triplets | Pairs:
         """The caller's tuples, else those of the miner, which is handed this loss's distance matrix."""
         if tuples is not None:
             return checked(tuples, distances.embeddings)
         assert self.miner is not None
-        wanted = self.normalise and getattr(self.miner, "uses_distances", True)
-        matrix = distances.matrix.detach() if wanted else None
-        return checked(self.miner(distances.embeddings.detach(), labels, matrix), distances.embeddings)
+        embeddings = distances.embeddings
+        mined = mine_rows(self.miner, embeddings.detach(), labels, self._for_miner(distances), distances.anchors)
+        return checked(mined, embeddings)
+
+    def measured(self, distances: Distances, labels: Tensor, tuples: Tuples | None) -> MeasuredPairs:
+        """The mined pairs with their distances."""
+        if tuples is None and isinstance(self.miner, PairMiner):
+            embeddings = distances.embeddings.detach()
+            masks = self.miner.masks(embeddings, labels, self._for_miner(distances), distances.anchors)
+            anchor = torch.arange(len(masks[0]), device=labels.device)[:, None]
+            return MeasuredPairs(anchor, distances.matrix, masks[0], anchor, distances.matrix, masks[1])
+        a1, p, a2, n, positive_mask, negative_mask = as_pairs(self.mined(distances, labels, tuples))
+        near, far = distances.between((a1, p), (a2, n))
+        return MeasuredPairs(a1, near, positive_mask, a2, far, negative_mask)
 
     def triplets(self, distances: Distances, labels: Tensor, tuples: Tuples | None) -> Triplets:
         """Like `mined`, for a loss that cannot do with pairs."""
@@ -38,24 +76,33 @@ class TupleLoss(Loss):
             )
         return mined
 
+    def _for_miner(self, distances: Distances) -> Tensor | None:
+        """The matrix, where it is on the sphere as a miner wants it, and where the miner looks at it."""
+        wanted = self.normalise and getattr(self.miner, "uses_distances", True)
+        return distances.matrix.detach() if wanted else None
+
     def takes_all_triplets(self, tuples: Tuples | None) -> bool:
         """Whether every triplet of the batch is wanted, so that none need be listed."""
         return tuples is None and isinstance(self.miner, All)
 
 
 class PairMaskLoss(TupleLoss):
-    """A loss over whole rows of pairs, which wants masks (b, b) of the positives and negatives of each anchor."""
+    """A loss over whole rows of pairs, which wants masks (a, b) of the positives and negatives of each anchor."""
 
     def masks(
-        self, embeddings: Tensor, labels: Tensor, tuples: Tuples | None, distances: Tensor | None = None
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        tuples: Tuples | None,
+        anchors: int | None = None,
+        distances: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         if tuples is None and isinstance(self.miner, PairMiner):
-            with torch.no_grad():
-                return self.miner.masks(labels, self.miner.prepare(embeddings.detach(), labels, distances))
+            return self.miner.masks(embeddings.detach(), labels, distances, anchors)
         if tuples is None:
             assert self.miner is not None
-            tuples = self.miner(embeddings.detach(), labels, distances)
-        return pair_masks(as_pairs(checked(tuples, embeddings)), len(labels))
+            tuples = mine_rows(self.miner, embeddings.detach(), labels, distances, anchors)
+        return pair_masks(as_pairs(checked(tuples, embeddings)), anchors or len(labels), len(labels))
 
 
 def checked(tuples: Tuples, embeddings: Tensor) -> Triplets | Pairs:
@@ -87,12 +134,12 @@ def as_pairs(mined: Triplets | Pairs) -> Pairs:
     return Pairs(mined.anchor, mined.positive, mined.anchor, mined.negative, mined.mask, mined.mask)
 
 
-def pair_masks(pairs: Pairs, b: int) -> tuple[Tensor, Tensor]:
-    """Masks (b, b) of the positive and of the negative pairs; a pair listed twice counts once."""
+def pair_masks(pairs: Pairs, a: int, b: int) -> tuple[Tensor, Tensor]:
+    """Masks (a, b) of the positive and of the negative pairs; a pair listed twice counts once."""
 
     def mask(rows: Tensor, columns: Tensor, valid: Tensor) -> Tensor:
-        counts = torch.zeros(b * b, device=rows.device)
-        return (counts.scatter_add(0, rows * b + columns, valid.to(counts.dtype)) > 0).view(b, b)
+        counts = torch.zeros(a * b, device=rows.device)
+        return (counts.scatter_add(0, rows * b + columns, valid.to(counts.dtype)) > 0).view(a, b)
 
     return mask(pairs.a1, pairs.p, pairs.positive_mask), mask(pairs.a2, pairs.n, pairs.negative_mask)
 

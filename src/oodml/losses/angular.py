@@ -14,7 +14,7 @@ from oodml.losses._base import Tuples
 from oodml.losses._distances import masked_mean
 from oodml.losses._norms import norm_penalty
 from oodml.losses._tuples import PairMaskLoss
-from oodml.losses.npair import npair_term
+from oodml.losses.npair import npair_terms
 from oodml.miners import Miner
 from oodml.miners._distances import gram
 from oodml.miners.npair import one_a_row
@@ -22,8 +22,10 @@ from oodml.miners.npair import one_a_row
 _WIDEST = 65.0  # degrees; beyond it e^{−16 tan²α} leaves the range of float32
 
 
-def angular_term(cosines: Tensor, positives: Tensor, negatives: Tensor, alpha: float) -> Tensor:
-    """mean over positive pairs of log(1 + Σ_n exp(4 tan²α (a+p)ᵀn − 2(1 + tan²α) aᵀp)); all (b, b), alpha in degrees.
+def angular_terms(cosines: Tensor, negatives: Tensor, alpha: float) -> Tensor:
+    """log(1 + Σ_n exp(4 tan²α (a+p)ᵀn − 2(1 + tan²α) aᵀp)) for every a and p, (a, b); alpha in degrees.
+
+    `cosines` (b, b) are those of all samples, since p need not be an anchor; the rows of `negatives` (a, b) are.
 
     exp(c(aᵀn + pᵀn)) = exp(c aᵀn)·exp(c pᵀn), so the sum over n of every pair (a, p) is one product of two (b, b)
     matrices and no cubic tensor is needed. Factors are scaled by e^{−c}: cosines are at most 1.
@@ -31,9 +33,10 @@ def angular_term(cosines: Tensor, positives: Tensor, negatives: Tensor, alpha: f
     tan2 = math.tan(math.radians(alpha)) ** 2
     c = 4 * tan2
     factors = (c * (cosines - 1)).exp()
-    sums = torch.where(negatives, factors, 0.0) @ factors.T
+    anchors = len(negatives)
+    sums = torch.where(negatives, factors[:anchors], 0.0) @ factors.T
     push = sums.clamp_min(torch.finfo(sums.dtype).tiny).log() + 2 * c
-    return masked_mean(F.softplus(push - 2 * (1 + tan2) * cosines), positives)
+    return F.softplus(push.sub(cosines[:anchors], alpha=2 * (1 + tan2)))
 
 
 @register_loss(
@@ -66,13 +69,13 @@ class Angular(PairMaskLoss):
         self.one_positive, self.squared_norm = one_positive, squared_norm
         self.generator = generator
 
-    def compute(self, embeddings: Tensor, labels: Tensor, tuples: Tuples | None) -> Tensor:
-        positives, negatives = self.masks(embeddings, labels, tuples)
+    def compute(self, embeddings: Tensor, labels: Tensor, tuples: Tuples | None, anchors: int | None = None) -> Tensor:
+        positives, negatives = self.masks(embeddings, labels, tuples, anchors)
         if self.one_positive:
             positives = one_a_row(positives, self.generator)
         products = gram(embeddings)
-        norms = products.diagonal().clamp_min(1e-24).sqrt()
-        cosines = products / (norms[:, None] * norms)
-        npair = npair_term(products, positives, negatives)
-        angle = angular_term(cosines, positives, negatives, self.alpha)
-        return npair + self.weight * angle + self.nu * norm_penalty(embeddings, self.squared_norm)
+        squares = products.diagonal()
+        inverse = squares.clamp_min(1e-24).rsqrt()
+        angle = angular_terms(products * inverse[:, None] * inverse, negatives, self.alpha)
+        terms = npair_terms(products[:anchors], negatives).add(angle, alpha=self.weight)
+        return masked_mean(terms, positives) + self.nu * norm_penalty(squares[:anchors], self.squared_norm)

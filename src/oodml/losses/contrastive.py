@@ -8,7 +8,7 @@ from torch import Tensor
 from oodml.losses import register_loss
 from oodml.losses._base import Tuples
 from oodml.losses._distances import Distances, masked_mean
-from oodml.losses._tuples import TupleLoss, as_pairs
+from oodml.losses._tuples import TupleLoss
 from oodml.miners import Miner
 
 
@@ -23,9 +23,9 @@ class Contrastive(TupleLoss):
         super().__init__(miner)
         self.margin = margin
 
-    def compute(self, embeddings: Tensor, labels: Tensor, tuples: Tuples | None) -> Tensor:
-        distances = Distances(embeddings)
-        pairs = as_pairs(self.mined(distances, labels, tuples))
-        near, far = distances.between((pairs.a1, pairs.p), (pairs.a2, pairs.n))
-        pull = masked_mean(near, pairs.positive_mask)
-        return pull + masked_mean(torch.relu(self.margin - far), pairs.negative_mask)
+    def compute(self, embeddings: Tensor, labels: Tensor, tuples: Tuples | None, anchors: int | None = None) -> Tensor:
+        pairs = self.measured(Distances(embeddings, anchors), labels, tuples)
+        push = torch.relu(self.margin - pairs.far)
+        if pairs.of_triplets:
+            return masked_mean(pairs.near + push, pairs.positive_mask)
+        return masked_mean(pairs.near, pairs.positive_mask) + masked_mean(push, pairs.negative_mask)

@@ -12,10 +12,7 @@ from oodml.losses import make_loss, register_loss
 from oodml.losses._base import Loss, Tuples, require
 from oodml.losses._pairs import PairLoss
 from oodml.losses._tuples import TupleLoss
-from oodml.losses.genlifted import GenLifted
-from oodml.losses.multisimilarity import MultiSimilarity
-from oodml.miners import Miner, Pairs, Triplets
-from oodml.miners._base import PairMiner
+from oodml.miners import Miner
 
 
 @register_loss("crossbatch", paper="Wang et al. 2020", search={"memory_size": (256, 8192)})
@@ -29,9 +26,9 @@ class CrossBatch(Loss):
     Wang et al., "Cross-Batch Memory for Embedding Learning", CVPR 2020, whose code starts after 1,000 steps (`warmup`)
     and adds a loss within the batch to one against the memory; here both are one set of references.
 
-    For small batches and many classes, where a batch holds few hard negatives. Mining a tuple objective looks at all
-    pairs of batch and memory, and penalties on the embeddings themselves (`npair`, `angular`, `snr`) are averaged over
-    both. Explicit `tuples` index the batch followed by the memory.
+    For small batches and many classes, where a batch holds few hard negatives. Time and memory grow with batch times
+    references (`angular`: references squared); penalties on the embeddings themselves are those of the batch. Explicit
+    `tuples` index the batch followed by the memory, and any sample may then be an anchor.
 
     Args:
         base: the objective: a name, or a dict of `name` and options.
@@ -81,7 +78,7 @@ class CrossBatch(Loss):
         else:
             references = torch.cat([embeddings, self.memory[:filled].to(embeddings.dtype)])
             known = torch.cat([labels, self.memory_labels[:filled].to(labels.dtype)])
-            value = against(self.base, references, known, len(labels), tuples)
+            value = self.base.compute(references, known, tuples, len(labels) if tuples is None else None)
         if self.training:
             if self.steps >= self.warmup:
                 self._remember(embeddings.detach(), labels)
@@ -105,43 +102,6 @@ class CrossBatch(Loss):
 
     def param_groups(self, base_lr: float) -> list[dict[str, Any]]:
         return self.base.param_groups(base_lr)
-
-
-def against(base: Loss, references: Tensor, labels: Tensor, anchors: int, tuples: Tuples | None = None) -> Tensor:
-    """`base` on references (r, d), of which the first `anchors` are the anchors."""
-    if tuples is not None:
-        return base.compute(references, labels, tuples)
-    if isinstance(base, PairLoss):
-        positives, negatives = _rows(labels, anchors)
-        return base.pair_loss(references[:anchors] @ references.T, positives, negatives)
-    value = base.compute(references, labels, _mined(base.miner, references.detach(), labels, anchors))
-    divides_by_all = isinstance(base, GenLifted) or (isinstance(base, MultiSimilarity) and not base.qualifying_only)
-    return value * (len(labels) / anchors) if divides_by_all else value
-
-
-def _rows(labels: Tensor, anchors: int) -> tuple[Tensor, Tensor]:
-    """Masks (anchors, r) of positive and negative pairs, no anchor paired with itself."""
-    same = labels[:anchors, None] == labels
-    itself = torch.eye(anchors, len(labels), dtype=torch.bool, device=labels.device)
-    return same & ~itself, ~same
-
-
-def _mined(miner: Miner | None, references: Tensor, labels: Tensor, anchors: int) -> Triplets | Pairs:
-    """What the miner finds among the references, less the tuples of other anchors."""
-    assert miner is not None
-    if isinstance(miner, PairMiner):
-        with torch.no_grad():
-            positives, negatives = miner.masks(labels, miner.prepare(references, labels, None))
-        places = torch.arange(anchors * len(labels), device=labels.device)
-        rows, columns = places // len(labels), places % len(labels)
-        return Pairs(rows, columns, rows, columns, positives[:anchors].flatten(), negatives[:anchors].flatten())
-    mined = miner(references, labels)
-    if isinstance(mined, Pairs):
-        return mined._replace(
-            positive_mask=mined.positive_mask & (mined.a1 < anchors),
-            negative_mask=mined.negative_mask & (mined.a2 < anchors),
-        )
-    return mined._replace(mask=mined.mask & (mined.anchor < anchors))
 
 
 def _build(

@@ -31,8 +31,9 @@ class GenLifted(PairMaskLoss):
         super().__init__(miner)
         self.margin, self.nu, self.squared_norm = margin, nu, squared_norm
 
-    def compute(self, embeddings: Tensor, labels: Tensor, tuples: Tuples | None) -> Tensor:
-        positives, negatives = self.masks(embeddings, labels, tuples)
-        d = Distances(embeddings).matrix
+    def compute(self, embeddings: Tensor, labels: Tensor, tuples: Tuples | None, anchors: int | None = None) -> Tensor:
+        positives, negatives = self.masks(embeddings, labels, tuples, anchors)
+        d = Distances(embeddings, anchors).matrix
         pull, push = masked_logsumexp(d, positives), masked_logsumexp(self.margin - d, negatives)
-        return torch.relu(pull + push).mean() + self.nu * norm_penalty(embeddings, self.squared_norm)
+        norms = embeddings[:anchors].square().sum(1)
+        return torch.relu(pull + push).mean() + self.nu * norm_penalty(norms, self.squared_norm)

@@ -31,6 +31,14 @@ def soft_histograms(similarities: Tensor, positives: Tensor, negatives: Tensor, 
     return positive / positives.sum().clamp_min(1), negative / negatives.sum().clamp_min(1)
 
 
+def unordered(mask: Tensor) -> Tensor:
+    """Each pair of anchors that is marked in either direction once, above the diagonal; (a, b) -> (a, b), a ≤ b."""
+    anchors = mask[:, : len(mask)]
+    if mask.shape[1] > len(mask):
+        return torch.cat([anchors | anchors.T, mask[:, len(mask) :]], dim=1).triu(1)
+    return (mask | mask.T).triu(1)
+
+
 @register_loss("histogram", paper="Ustinova & Lempitsky 2016", default_miner="lifted", search={"bins": (11, 129)})
 class Histogram(PairMaskLoss):
     """The probability that a negative pair is more similar than a positive one, from two soft histograms.
@@ -45,14 +53,9 @@ class Histogram(PairMaskLoss):
             raise OodmlError(f"bins must be at least 2 (the nodes at −1 and 1), got {bins}.")
         self.bins = bins
 
-    def compute(self, embeddings: Tensor, labels: Tensor, tuples: Tuples | None) -> Tensor:
-        positives, negatives = self.masks(embeddings, labels, tuples)
-        similarities = gram(embeddings)
-        once = torch.ones_like(positives).triu(1)
-        positive, negative = soft_histograms(
-            similarities.flatten(),
-            ((positives | positives.T) & once).flatten(),
-            ((negatives | negatives.T) & once).flatten(),
-            self.bins,
-        )
+    def compute(self, embeddings: Tensor, labels: Tensor, tuples: Tuples | None, anchors: int | None = None) -> Tensor:
+        positives, negatives = self.masks(embeddings, labels, tuples, anchors)
+        similarities = gram(embeddings, anchors).flatten()
+        positives, negatives = unordered(positives).flatten(), unordered(negatives).flatten()
+        positive, negative = soft_histograms(similarities, positives, negatives, self.bins)
         return (negative * positive.cumsum(0)).sum()

@@ -11,8 +11,8 @@ from oodml._errors import OodmlError
 from oodml.losses import register_loss
 from oodml.losses._base import Tuples, param_group, require
 from oodml.losses._distances import Distances
-from oodml.losses._tuples import TupleLoss, as_pairs
-from oodml.miners import Miner, Triplets
+from oodml.losses._tuples import TupleLoss
+from oodml.miners import Miner
 
 Normaliser = Literal["terms", "triplets"]
 
@@ -57,23 +57,26 @@ class Margin(TupleLoss):
         else:
             self.register_buffer("beta", boundary)
 
-    def compute(self, embeddings: Tensor, labels: Tensor, tuples: Tuples | None) -> Tensor:
-        distances = Distances(embeddings)
-        mined = self.mined(distances, labels, tuples)
-        a1, p, a2, n, positive, negative = as_pairs(mined)
-        beta = self.beta.to(embeddings.dtype)
-        beta = beta.index_select(0, labels) if self.num_classes else beta.expand(len(labels))
-        beta_p, beta_n = beta.index_select(0, torch.cat([a1, a2])).split([len(a1), len(a2)])
-        near, far = distances.between((a1, p), (a2, n))
-        pull = torch.where(positive, torch.relu(near - beta_p + self.margin), 0.0)
-        push = torch.where(negative, torch.relu(beta_n - far + self.margin), 0.0)
+    def compute(self, embeddings: Tensor, labels: Tensor, tuples: Tuples | None, anchors: int | None = None) -> Tensor:
+        pairs = self.measured(Distances(embeddings, anchors), labels, tuples)
+        inner = outer = self._beta_of(pairs.positive_anchor, labels).to(embeddings.dtype)
+        if pairs.negative_anchor is not pairs.positive_anchor:
+            outer = self._beta_of(pairs.negative_anchor, labels).to(embeddings.dtype)
+        pull = torch.where(pairs.positive_mask, torch.relu(pairs.near - (inner - self.margin)), 0.0)
+        push = torch.where(pairs.negative_mask, torch.relu(outer + self.margin - pairs.far), 0.0)
         if self.normaliser == "terms":
             active = (pull > 0).sum() + (push > 0).sum()
-        elif isinstance(mined, Triplets):
+        elif pairs.of_triplets:
             active = (pull + push > 0).sum()
         else:
             raise OodmlError("normaliser='triplets' needs triplets (a, p, n); the miner or tuples= gave pairs.")
         return (pull.sum() + push.sum()) / active.clamp_min(1)
+
+    def _beta_of(self, anchors: Tensor, labels: Tensor) -> Tensor:
+        """The boundary of each anchor's class, in the shape of their indices; or the one boundary there is, (1,)."""
+        if not self.num_classes:
+            return self.beta
+        return self.beta.index_select(0, labels.index_select(0, anchors.flatten())).view_as(anchors)
 
     def param_groups(self, base_lr: float) -> list[dict[str, Any]]:
         return param_group(list(self.parameters()), self.beta_lr)

@@ -48,10 +48,10 @@ class MultiSimilarity(PairMaskLoss):
         self.alpha, self.beta, self.lam = alpha, beta, lam
         self.qualifying_only = qualifying_only
 
-    def compute(self, embeddings: Tensor, labels: Tensor, tuples: Tuples | None) -> Tensor:
-        similarities = gram(embeddings)
+    def compute(self, embeddings: Tensor, labels: Tensor, tuples: Tuples | None, anchors: int | None = None) -> Tensor:
+        similarities = gram(embeddings, anchors)
         distances = root(2 - 2 * similarities.detach()) if tuples is None else None
-        positives, negatives = self.masks(embeddings, labels, tuples, distances)
+        positives, negatives = self.masks(embeddings, labels, tuples, anchors, distances)
         centred = similarities - self.lam
         pull = F.softplus(masked_logsumexp(-self.alpha * centred, positives)) / self.alpha
         push = F.softplus(masked_logsumexp(self.beta * centred, negatives)) / self.beta

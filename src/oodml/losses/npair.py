@@ -16,10 +16,10 @@ from oodml.miners._distances import gram
 from oodml.miners.npair import one_a_row
 
 
-def npair_term(products: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
-    """mean over positive pairs of log(1 + Σ_n e^{s_an − s_ap}) = softplus(log Σ_n e^{s_an} − s_ap); all (b, b)."""
+def npair_terms(products: Tensor, negatives: Tensor) -> Tensor:
+    """log(1 + Σ_n e^{s_an − s_ap}) = softplus(log Σ_n e^{s_an} − s_ap) for every a and p; all (a, b)."""
     push = masked_logsumexp(products, negatives)
-    return masked_mean(F.softplus(push[:, None] - products), positives)
+    return F.softplus(push[:, None] - products)
 
 
 @register_loss("npair", paper="Sohn 2016", default_miner="lifted", search={"nu": (0.001, 0.02)})
@@ -45,9 +45,10 @@ class NPair(PairMaskLoss):
         self.nu, self.one_positive, self.squared_norm = nu, one_positive, squared_norm
         self.generator = generator
 
-    def compute(self, embeddings: Tensor, labels: Tensor, tuples: Tuples | None) -> Tensor:
-        positives, negatives = self.masks(embeddings, labels, tuples)
+    def compute(self, embeddings: Tensor, labels: Tensor, tuples: Tuples | None, anchors: int | None = None) -> Tensor:
+        positives, negatives = self.masks(embeddings, labels, tuples, anchors)
         if self.one_positive:
             positives = one_a_row(positives, self.generator)
-        term = npair_term(gram(embeddings), positives, negatives)
-        return term + self.nu * norm_penalty(embeddings, self.squared_norm)
+        products = gram(embeddings, anchors)
+        term = masked_mean(npair_terms(products, negatives), positives)
+        return term + self.nu * norm_penalty(products.diagonal(), self.squared_norm)

@@ -6,13 +6,14 @@ from torch import Tensor
 
 from oodml.losses import register_loss
 from oodml.losses._checks import require_positive
+from oodml.losses._distances import masked_mean
 from oodml.losses._pairs import PairLoss
-from oodml.losses.npair import npair_term
+from oodml.losses.npair import npair_terms
 
 
 def ntxent(similarities: Tensor, positives: Tensor, negatives: Tensor, temperature: float) -> Tensor:
     """Mean over positive pairs of log(1 + Σ_n e^{(s_an − s_ap)/T}); similarities and boolean masks are (a, r)."""
-    return npair_term(similarities / temperature, positives, negatives)
+    return masked_mean(npair_terms(similarities / temperature, negatives), positives)
 
 
 @register_loss(

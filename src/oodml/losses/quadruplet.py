@@ -10,16 +10,28 @@ from oodml.losses._base import Tuples
 from oodml.losses._distances import Distances, masked_mean
 from oodml.losses._tuples import TupleLoss, check_indices
 from oodml.miners import Miner, Triplets
-from oodml.miners._sampling import uniforms
+from oodml.miners._sampling import choose, uniforms
+
+_FEW = 4  # up to this many tuples a sample, a mask of their candidates is no larger than the batch's matrices
 
 
 def choose_third_class(
     labels: Tensor, anchor: Tensor, negative: Tensor, generator: torch.Generator | None
 ) -> tuple[Tensor, Tensor]:
-    """For each (a, n), a sample uniform over those of neither class, and whether there is one; (t,) each.
+    """For each (a, n), a sample uniform over those of neither class, and whether there is one; (t,) each."""
+    if len(anchor) > _FEW * len(labels):
+        return _choose_in_order(labels, anchor, negative, generator)
+    rest = labels.index_select(0, anchor)[:, None] != labels
+    return choose(rest & (labels.index_select(0, negative)[:, None] != labels), generator)
+
+
+def _choose_in_order(
+    labels: Tensor, anchor: Tensor, negative: Tensor, generator: torch.Generator | None
+) -> tuple[Tensor, Tensor]:
+    """The same for a long list, in O(t) memory and not O(t·b), at the price of more kernels.
 
     In the order of the labels each class is one block: a position among the rest steps over the two blocks, of which
-    the second is empty where both samples are of one class. So the memory is O(t) and not O(t·b).
+    the second is empty where both samples are of one class.
     """
     ordered, order = labels.sort()
     starts, ends = torch.searchsorted(ordered, labels), torch.searchsorted(ordered, labels, right=True)
@@ -59,8 +71,10 @@ class Quadruplet(TupleLoss):
         self.margin, self.margin2 = margin, margin2
         self.generator = generator
 
-    def compute(self, embeddings: Tensor, labels: Tensor, tuples: Tuples | None) -> Tensor:
-        distances = Distances(embeddings)
+    def compute(self, embeddings: Tensor, labels: Tensor, tuples: Tuples | None, anchors: int | None = None) -> Tensor:
+        distances = everywhere = Distances(embeddings, anchors)
+        if anchors is not None:
+            everywhere = Distances(embeddings)  # n₁ need not be an anchor
         if tuples is not None and not isinstance(tuples, Triplets) and len(tuples) == 4:
             check_indices(tuples, embeddings, "(a, p, n, n2)", length=4)
             a, p, n, n2 = tuples
@@ -69,6 +83,6 @@ class Quadruplet(TupleLoss):
             a, p, n, mask = self.triplets(distances, labels, tuples)
             n2, found = choose_third_class(labels, a, n, self.generator)
             second_mask = mask & found
-        near, far, apart = distances.between((a, p), (a, n), (n, n2))
+        near, far, apart = everywhere.between((a, p), (a, n), (n, n2))
         first = masked_mean(torch.relu(near - far + self.margin), mask)
         return first + masked_mean(torch.relu(near - apart + self.margin2), second_mask)

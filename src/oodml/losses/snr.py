@@ -30,17 +30,18 @@ class SNR(TupleLoss):
         super().__init__(miner)
         self.margin, self.lam = margin, lam
 
-    def compute(self, embeddings: Tensor, labels: Tensor, tuples: Tuples | None) -> Tensor:
-        centred = embeddings - embeddings.mean(1, keepdim=True)
-        noise = Distances(centred)
+    def compute(self, embeddings: Tensor, labels: Tensor, tuples: Tuples | None, anchors: int | None = None) -> Tensor:
+        sums = embeddings.sum(1, keepdim=True)
+        centred = embeddings - sums / embeddings.shape[1]
+        noise = Distances(centred, anchors)
         signal = centred.square().sum(1).clamp_min(1e-8)  # the D − 1 of both variances cancel
         if self.takes_all_triplets(tuples):
-            ratios = noise.squared_matrix / signal[:, None]
-            total, active, _ = all_triplets_hinge(ratios, *positives_and_negatives(labels), self.margin)
+            ratios = noise.squared_matrix / signal[:anchors, None]
+            total, active, _ = all_triplets_hinge(ratios, *positives_and_negatives(labels, anchors), self.margin)
         else:
-            a, p, n, mask = self.triplets(Distances(embeddings), labels, tuples)
+            a, p, n, mask = self.triplets(Distances(embeddings, anchors), labels, tuples)
             near, far = noise.squared((a, p), (a, n))
             ratios = (near - far) / signal.index_select(0, a)
             terms = torch.where(mask, torch.relu(ratios + self.margin), 0.0)
             total, active = terms.sum(), (terms > 0).sum()
-        return total / active.clamp_min(1) + self.lam * embeddings.sum(1).abs().mean()
+        return total / active.clamp_min(1) + self.lam * sums[:anchors].abs().mean()

@@ -26,11 +26,11 @@ class Triplet(TupleLoss):
         self.margin = margin
         self.squared = squared
 
-    def compute(self, embeddings: Tensor, labels: Tensor, tuples: Tuples | None) -> Tensor:
-        distances = Distances(embeddings)
+    def compute(self, embeddings: Tensor, labels: Tensor, tuples: Tuples | None, anchors: int | None = None) -> Tensor:
+        distances = Distances(embeddings, anchors)
         if self.takes_all_triplets(tuples):
             matrix = distances.squared_matrix if self.squared else distances.matrix
-            total, _, triplets = all_triplets_hinge(matrix, *positives_and_negatives(labels), self.margin)
+            total, _, triplets = all_triplets_hinge(matrix, *positives_and_negatives(labels, anchors), self.margin)
             return total / triplets.clamp_min(1)
         a, p, n, mask = self.triplets(distances, labels, tuples)
         measure = distances.squared if self.squared else distances.between

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from oodml._errors import OodmlError
-from oodml.miners._distances import distance_matrix, unit_rows
+from oodml.miners._distances import positives_and_negatives, root, squared_distance_matrix, unit_rows
 
 
 class Triplets(NamedTuple):
@@ -35,8 +35,11 @@ class Miner:
     """`miner(embeddings, labels, distances=None)`; `distances` (b, b) saves recomputing what the loss has already.
 
     Without `distances` they are Euclidean between the L2-normalised embeddings. Nothing here is differentiated, and
-    distances stay in float32 under autocast. A subclass writes `mine(embeddings, labels, distances)`; one that looks
-    at labels alone clears `uses_distances` and is given an empty tensor where there are none.
+    distances stay in float32 under autocast. With `anchors=a` the first a samples alone are anchors, whose partners
+    still come from all samples, and `distances` is (a, b).
+
+    A subclass writes `mine(embeddings, labels, distances)`, whose anchors are the rows of `distances`; one that looks
+    at labels alone clears `uses_distances` and is given distances (a, 0) where there are none.
     """
 
     uses_distances: ClassVar[bool] = True
@@ -45,20 +48,25 @@ class Miner:
         self.generator = generator
 
     @torch.no_grad()
-    def __call__(self, embeddings: Tensor, labels: Tensor, distances: Tensor | None = None) -> Triplets | Pairs:
-        return self.mine(embeddings, labels, self.prepare(embeddings, labels, distances))
+    def __call__(
+        self, embeddings: Tensor, labels: Tensor, distances: Tensor | None = None, anchors: int | None = None
+    ) -> Triplets | Pairs:
+        return self.mine(embeddings, labels, self.prepare(embeddings, labels, distances, anchors))
 
-    def prepare(self, embeddings: Tensor, labels: Tensor, distances: Tensor | None) -> Tensor:
-        """Check the arguments; the distances as given, or those between the normalised embeddings."""
+    def prepare(
+        self, embeddings: Tensor, labels: Tensor, distances: Tensor | None, anchors: int | None = None
+    ) -> Tensor:
+        """Check the arguments; the distances (a, b) as given, or those between the normalised embeddings."""
         check_batch(embeddings, labels)
+        rows = len(labels) if anchors is None else anchors
         if distances is None and not self.uses_distances:
-            return embeddings.new_empty(0)
+            return embeddings.new_empty(rows, 0)
         if distances is None:
             with torch.autocast(embeddings.device.type, enabled=False):
                 exact = embeddings if embeddings.dtype == torch.float64 else embeddings.float()
-                return distance_matrix(unit_rows(exact))
-        if distances.shape != (len(labels), len(labels)):
-            raise OodmlError(f"distances must be ({len(labels)}, {len(labels)}), got {tuple(distances.shape)}.")
+                return root(squared_distance_matrix(unit_rows(exact), anchors))
+        if distances.shape != (rows, len(labels)):
+            raise OodmlError(f"distances must be ({rows}, {len(labels)}), got {tuple(distances.shape)}.")
         return distances.detach() if distances.dtype == torch.float64 else distances.detach().float()
 
     def mine(self, embeddings: Tensor, labels: Tensor, distances: Tensor) -> Triplets | Pairs:
@@ -69,29 +77,62 @@ class TripletMiner(Miner):
     """A miner of `Triplets`."""
 
     @torch.no_grad()
-    def __call__(self, embeddings: Tensor, labels: Tensor, distances: Tensor | None = None) -> Triplets:
-        return self.mine(embeddings, labels, self.prepare(embeddings, labels, distances))
+    def __call__(
+        self, embeddings: Tensor, labels: Tensor, distances: Tensor | None = None, anchors: int | None = None
+    ) -> Triplets:
+        return self.mine(embeddings, labels, self.prepare(embeddings, labels, distances, anchors))
 
     def mine(self, embeddings: Tensor, labels: Tensor, distances: Tensor) -> Triplets:
         raise NotImplementedError
 
 
 class PairMiner(Miner):
-    """A miner of `Pairs` that thinks in masks (b, b): `masks` says which positives and which negatives to keep.
+    """A miner of `Pairs` that thinks in masks: `select` says which positives and which negatives (a, b) to keep.
 
-    The pairs it returns are the whole b×b grid with masks, so their shape is static.
+    The pairs it returns are the whole a×b grid with masks, so their shape is static; a loss on whole rows takes the
+    `masks` and spares the list.
     """
 
     @torch.no_grad()
-    def __call__(self, embeddings: Tensor, labels: Tensor, distances: Tensor | None = None) -> Pairs:
-        positive, negative = self.masks(labels, self.prepare(embeddings, labels, distances))
-        b = len(labels)
-        index = torch.arange(b, device=labels.device)
-        rows, columns = index.repeat_interleave(b), index.repeat(b)
+    def __call__(
+        self, embeddings: Tensor, labels: Tensor, distances: Tensor | None = None, anchors: int | None = None
+    ) -> Pairs:
+        positive, negative = self.masks(embeddings, labels, distances, anchors)
+        places = torch.arange(positive.numel(), device=labels.device)
+        rows, columns = places // len(labels), places % len(labels)
         return Pairs(rows, columns, rows, columns, positive.flatten(), negative.flatten())
 
-    def masks(self, labels: Tensor, distances: Tensor) -> tuple[Tensor, Tensor]:
+    @torch.no_grad()
+    def masks(
+        self, embeddings: Tensor, labels: Tensor, distances: Tensor | None = None, anchors: int | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """The positives and the negatives of each anchor that are kept, (a, b) each; arguments as of a call."""
+        distances = self.prepare(embeddings, labels, distances, anchors)
+        return self.select(distances, *positives_and_negatives(labels, len(distances)))
+
+    def select(self, distances: Tensor, positives: Tensor, negatives: Tensor) -> tuple[Tensor, Tensor]:
         raise NotImplementedError
+
+
+def mine_rows(
+    miner: Miner, embeddings: Tensor, labels: Tensor, distances: Tensor | None, anchors: int | None
+) -> Triplets | Pairs:
+    """What any miner finds for the first `anchors` samples; `distances` (a, b).
+
+    A callable from elsewhere knows no anchors: it mines all samples, and the tuples of the others are masked out.
+    """
+    if anchors is None or anchors == len(labels):
+        return miner(embeddings, labels, distances)
+    if isinstance(miner, Miner):
+        return miner(embeddings, labels, distances, anchors)
+    mined = miner(embeddings, labels)
+    if isinstance(mined, Pairs):
+        return Pairs(
+            *(mined.a1.clamp(max=anchors - 1), mined.p, mined.a2.clamp(max=anchors - 1), mined.n),
+            *(mined.positive_mask & (mined.a1 < anchors), mined.negative_mask & (mined.a2 < anchors)),
+        )
+    a, p, n, mask = mined
+    return Triplets(a.clamp(max=anchors - 1), p, n, mask & (a < anchors))
 
 
 def check_batch(embeddings: Tensor, labels: Tensor, num_classes: int | None = None) -> None:

@@ -17,7 +17,7 @@ def root(squared: Tensor) -> Tensor:
 
 
 class _Unit(torch.autograd.Function):
-    """x/‖x‖ by rows; the gradient (g − u uᵀg)/‖x‖ in four passes over the rows where autograd's own rule takes ten."""
+    """u = x/‖x‖ by rows; the gradient (g − u uᵀg)/‖x‖ in four passes over the rows where autograd's rule takes ten."""
 
     @staticmethod
     def forward(x: Tensor) -> Tensor:
@@ -25,14 +25,13 @@ class _Unit(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs)
+        ctx.save_for_backward(*inputs, output)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        (x,) = ctx.saved_tensors
-        norms = _norms(x)
-        along = (gradient * x).sum(1, keepdim=True) / norms / norms  # in two steps: ‖x‖² may overflow
-        return (gradient - along * x) / norms
+        x, unit = ctx.saved_tensors
+        along = (gradient * unit).sum(1, keepdim=True)
+        return gradient.addcmul(along, unit, value=-1) / _norms(x)
 
 
 def _norms(x: Tensor) -> Tensor:
@@ -61,28 +60,54 @@ class _Gram(torch.autograd.Function):
         return (gradient + gradient.T) @ x
 
 
-def gram(x: Tensor) -> Tensor:
-    """All inner products of the rows, (b, d) -> (b, b)."""
-    return _Gram.apply(x)
+class _Products(torch.autograd.Function):
+    """x [x; m]ᵀ for constants m: G [x; m] and, for x on the right, the leading square of Gᵀ times x."""
+
+    @staticmethod
+    def forward(x: Tensor, references: Tensor) -> Tensor:
+        return x @ references.T
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        x, references = ctx.saved_tensors
+        return torch.addmm(gradient @ references, gradient[:, : len(x)].T, x), None
 
 
-def squared_distances(products: Tensor) -> Tensor:
-    """‖x_i − x_j‖² (b, b) from all inner products (b, b); rows that are equal come out exactly 0 apart."""
-    norms = products.diagonal()
-    return (norms[:, None] + norms).sub(products, alpha=2)
+def gram(x: Tensor, anchors: int | None = None) -> Tensor:
+    """The inner products of the first `anchors` rows (None: of all) with all rows, (b, d) -> (a, b).
+
+    Rows after the anchors count as constants.
+    """
+    if anchors is None or anchors == len(x):
+        return _Gram.apply(x)
+    return _Products.apply(x[:anchors], x.detach())
 
 
-def distance_matrix(embeddings: Tensor) -> Tensor:
-    """Euclidean distances √max(‖x_i − x_j‖², ε), (b, d) -> (b, b)."""
-    return root(squared_distances(gram(embeddings)))
+def squared_distance_matrix(embeddings: Tensor, anchors: int | None = None) -> Tensor:
+    """‖x_i − x_j‖² of the first `anchors` rows (None: of all) and all rows, (b, d) -> (a, b).
+
+    Anchors that are equal come out exactly 0 apart.
+    """
+    products = gram(embeddings, anchors)
+    norms = others = products.diagonal()
+    if len(norms) < len(embeddings):
+        others = torch.cat([norms, embeddings[anchors:].detach().square().sum(1)])
+    return (norms[:, None] + others).sub(products, alpha=2)
 
 
-def same_class(labels: Tensor) -> Tensor:
-    """(b,) -> (b, b) bool: True where both samples share a label (the diagonal included)."""
-    return labels[:, None] == labels[None, :]
+def same_class(labels: Tensor, anchors: int | None = None) -> Tensor:
+    """(b,) -> (a, b) bool: True where anchor and sample share a label (the anchor itself included)."""
+    return labels[:anchors, None] == labels
 
 
-def positives_and_negatives(labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Masks (b, b) of the samples that share the anchor's class, itself excluded, and of those that do not."""
-    same = same_class(labels)
-    return same.clone().fill_diagonal_(False), ~same
+def positives_and_negatives(labels: Tensor, anchors: int | None = None) -> tuple[Tensor, Tensor]:
+    """Masks (a, b) of the samples that share the anchor's class, itself excluded, and of those that do not.
+
+    The anchors are the first `anchors` samples; None: all of them.
+    """
+    negatives = labels[:anchors, None] != labels
+    return (~negatives).fill_diagonal_(False), negatives

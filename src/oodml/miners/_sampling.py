@@ -23,27 +23,37 @@ def _seeded_uniforms(count: int, device: torch.device, generator: torch.Generato
     return drawn.to(device, non_blocking=True)
 
 
-def choose_uniform(mask: Tensor, generator: torch.Generator | None) -> Tensor:
-    """One column of each row, uniform over the True ones; mask (b, c) bool -> (b,) int64.
+def choose(weights: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+    """One column of each row with probability proportional to its weight, (b, c) -> (b,) int64, and whether there is
+    one, (b,) bool: a row of zeros, or of NaN, gives a column that means nothing.
 
-    A row without True gives a column that means nothing: mask it.
+    Booleans are weights too: uniform over the True ones.
     """
-    return _draw(mask.cumsum(1, dtype=torch.float64), generator)
+    cumulative = weights.cumsum(1, dtype=torch.float64)
+    totals = cumulative[:, -1:]
+    # u is a multiple of 2⁻⁵³ below 1, so u·total stays below total after rounding; right=True takes the first column
+    # whose cumulated weight exceeds it, which is never one of weight 0.
+    targets = uniforms(len(weights), weights.device, generator)[:, None] * totals
+    columns = torch.searchsorted(cumulative, targets, right=True).clamp_(max=weights.shape[1] - 1)
+    return columns[:, 0], totals[:, 0] > 0
 
 
-def choose_weighted(log_weights: Tensor, generator: torch.Generator | None) -> Tensor:
-    """One column of each row with probability proportional to exp(log_weights), (b, c) -> (b,) int64.
+def choose_partners(
+    positives: Tensor, negatives: Tensor, generator: torch.Generator | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """A positive and a negative of each row by `choose`, from weights (a, b) each, and whether there are both.
 
-    −inf excludes a column. A row of −inf alone gives a column that means nothing: mask it.
+    Both are drawn as one matrix of 2a rows: half the kernels.
     """
-    highest = log_weights.amax(1, keepdim=True).clamp_min(torch.finfo(log_weights.dtype).min)
-    return _draw((log_weights - highest).exp().cumsum(1, dtype=torch.float64), generator)
+    columns, found = choose(torch.cat([positives, negatives]), generator)
+    (positive, negative), found = columns.view(2, -1), found.view(2, -1)
+    return positive, negative, found.all(0)
 
 
 def choose_uniform_for(rows: Tensor, mask: Tensor, generator: torch.Generator | None) -> Tensor:
-    """Like `choose_uniform`, once for each of the `rows` (t,) listed, repeats allowed: O(b² + t) memory.
+    """Uniform over the True entries of a row, once for each of the `rows` (t,) listed, repeats allowed.
 
-    The True entries are numbered through the whole mask; those of a row have consecutive numbers.
+    O(b² + t) memory: the True entries are numbered through the whole mask; those of a row have consecutive numbers.
     """
     numbers = mask.flatten().cumsum(0)
     counts = mask.sum(1)
@@ -51,11 +61,3 @@ def choose_uniform_for(rows: Tensor, mask: Tensor, generator: torch.Generator | 
     step = (uniforms(len(rows), mask.device, generator) * counts.index_select(0, rows)).long()
     found = torch.searchsorted(numbers, first + step, right=True)
     return found.clamp(max=mask.numel() - 1) % mask.shape[1]
-
-
-def _draw(cumulative: Tensor, generator: torch.Generator | None) -> Tensor:
-    # u is a multiple of 2⁻⁵³ below 1, so u·total stays below total after rounding; right=True takes the first column
-    # whose cumulated weight exceeds it, which is never one of weight 0.
-    u = uniforms(len(cumulative), cumulative.device, generator)
-    target = (u * cumulative[:, -1])[:, None]
-    return torch.searchsorted(cumulative, target, right=True)[:, 0].clamp(max=cumulative.shape[1] - 1)

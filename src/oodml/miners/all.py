@@ -21,7 +21,7 @@ class All(TripletMiner):
     uses_distances = False
 
     def mine(self, embeddings: Tensor, labels: Tensor, distances: Tensor) -> Triplets:
-        positives, negatives = positives_and_negatives(labels)
+        positives, negatives = positives_and_negatives(labels, len(distances))
         anchors, partners = positives.nonzero(as_tuple=True)
         pair, negative = negatives[anchors].nonzero(as_tuple=True)
         mask = torch.ones(len(pair), dtype=torch.bool, device=labels.device)

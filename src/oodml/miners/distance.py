@@ -8,8 +8,8 @@ from torch import Tensor
 from oodml._errors import OodmlError
 from oodml.miners import register_miner
 from oodml.miners._base import TripletMiner, Triplets
-from oodml.miners._distances import positives_and_negatives
-from oodml.miners._sampling import choose_uniform, choose_weighted
+from oodml.miners._distances import same_class
+from oodml.miners._sampling import choose_partners
 
 _LARGEST = 4 * (1 - 1e-6)  # of d²: opposite points (d² = 4) have a density of 0 and would weigh infinitely much
 _LAST_RESORT = -1e30  # a log-weight that counts only in a row without larger ones
@@ -20,18 +20,18 @@ def log_inverse_density(distances: Tensor, dim: int, lower: float = 0.5) -> Tens
     in D dimensions; d is clamped at `lower`, so that the nearest pairs do not take all the weight, and just below 2.
     """
     squared = distances.square().clamp(lower**2, _LARGEST)
-    return (1 - dim / 2) * squared.log() - (dim - 3) / 2 * (squared * -0.25).log1p()
+    return (squared.log() * (1 - dim / 2)).sub_((squared * -0.25).log1p_(), alpha=(dim - 3) / 2)
 
 
-def log_distance_weights(distances: Tensor, allowed: Tensor, dim: int, lower: float, upper: float | None) -> Tensor:
-    """The log-weights of the `allowed` partners (b, b); −inf excludes.
+def distance_weights(distances: Tensor, excluded: Tensor, dim: int, lower: float, upper: float | None) -> Tensor:
+    """The weights of each anchor's partners (a, b), which sum to 1; NaN in a row all of which is `excluded`.
 
-    Partners beyond `upper` are excluded too; a row that has none within it takes its allowed partners uniformly.
+    Partners beyond `upper` are excluded too; a row that has none within it takes those not `excluded` uniformly.
     """
     log_weights = log_inverse_density(distances, dim, lower)
     if upper is not None:
-        log_weights = log_weights.where(distances <= upper, _LAST_RESORT)
-    return log_weights.where(allowed, -torch.inf)
+        log_weights.masked_fill_(distances > upper, _LAST_RESORT)
+    return log_weights.masked_fill_(excluded, -torch.inf).softmax(1)
 
 
 def check_range(lower: float, upper: float | None) -> None:
@@ -54,11 +54,7 @@ class DistanceWeighted(TripletMiner):
         self.lower, self.upper = lower, upper
 
     def mine(self, embeddings: Tensor, labels: Tensor, distances: Tensor) -> Triplets:
-        positives, negatives = positives_and_negatives(labels)
-        weights = log_distance_weights(distances, negatives, embeddings.shape[1], self.lower, self.upper)
-        return Triplets(
-            torch.arange(len(labels), device=labels.device),
-            choose_uniform(positives, self.generator),
-            choose_weighted(weights, self.generator),
-            positives.any(1) & negatives.any(1),
-        )
+        same = same_class(labels, len(distances))
+        weights = distance_weights(distances, same, embeddings.shape[1], self.lower, self.upper)
+        partners = choose_partners(same.fill_diagonal_(False), weights, self.generator)
+        return Triplets(torch.arange(len(distances), device=labels.device), *partners)

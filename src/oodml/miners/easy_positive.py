@@ -19,11 +19,11 @@ class EasyPositive(TripletMiner):
     """
 
     def mine(self, embeddings: Tensor, labels: Tensor, distances: Tensor) -> Triplets:
-        positives, negatives = positives_and_negatives(labels)
+        positives, negatives = positives_and_negatives(labels, len(distances))
         reach, positive = distances.masked_fill(~positives, torch.inf).min(1)
         semihard = negatives & (distances > reach[:, None])
         return Triplets(
-            torch.arange(len(labels), device=labels.device),
+            torch.arange(len(distances), device=labels.device),
             positive,
             distances.masked_fill(~semihard, torch.inf).argmin(1),
             positives.any(1) & semihard.any(1),

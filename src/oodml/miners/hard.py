@@ -15,9 +15,9 @@ class Hard(TripletMiner):
     """One triplet an anchor: its farthest positive and its nearest negative. No randomness."""
 
     def mine(self, embeddings: Tensor, labels: Tensor, distances: Tensor) -> Triplets:
-        positives, negatives = positives_and_negatives(labels)
+        positives, negatives = positives_and_negatives(labels, len(distances))
         return Triplets(
-            torch.arange(len(labels), device=labels.device),
+            torch.arange(len(distances), device=labels.device),
             distances.masked_fill(~positives, -torch.inf).argmax(1),
             distances.masked_fill(~negatives, torch.inf).argmin(1),
             positives.any(1) & negatives.any(1),

@@ -8,7 +8,7 @@ from torch import Tensor
 from oodml.miners import register_miner
 from oodml.miners._base import TripletMiner, Triplets
 from oodml.miners._distances import same_class
-from oodml.miners._sampling import choose_uniform
+from oodml.miners._sampling import choose, choose_partners
 
 
 @register_miner("intra", paper="Milbich et al. 2020")
@@ -26,12 +26,13 @@ class Intra(TripletMiner):
         self.distinct = distinct
 
     def mine(self, embeddings: Tensor, labels: Tensor, distances: Tensor) -> Triplets:
-        anchor = torch.arange(len(labels), device=labels.device)
-        mates = same_class(labels)
+        sample = torch.arange(len(labels), device=labels.device)
+        anchor = sample[: len(distances)]
+        mates = same_class(labels, len(distances))
         if not self.distinct:
-            positive, negative = (choose_uniform(mates, self.generator) for _ in range(2))
+            positive, negative, _ = choose_partners(mates, mates, self.generator)
             return Triplets(anchor, positive, negative, mates.sum(1) > 1)
-        mates = mates & (anchor[:, None] != anchor)
-        positive = choose_uniform(mates, self.generator)
-        rest = mates & (anchor != positive[:, None])
-        return Triplets(anchor, positive, choose_uniform(rest, self.generator), rest.any(1))
+        mates = mates & (anchor[:, None] != sample)
+        positive, _ = choose(mates, self.generator)
+        rest = mates & (sample != positive[:, None])
+        return Triplets(anchor, positive, *choose(rest, self.generator))

@@ -6,7 +6,6 @@ from torch import Tensor
 
 from oodml.miners import register_miner
 from oodml.miners._base import PairMiner
-from oodml.miners._distances import positives_and_negatives
 
 
 @register_miner("lifted", paper="Oh Song et al. 2016")
@@ -15,5 +14,5 @@ class Lifted(PairMiner):
 
     uses_distances = False
 
-    def masks(self, labels: Tensor, distances: Tensor) -> tuple[Tensor, Tensor]:
-        return positives_and_negatives(labels)
+    def select(self, distances: Tensor, positives: Tensor, negatives: Tensor) -> tuple[Tensor, Tensor]:
+        return positives, negatives

@@ -7,7 +7,6 @@ from torch import Tensor
 
 from oodml.miners import register_miner
 from oodml.miners._base import PairMiner
-from oodml.miners._distances import positives_and_negatives
 
 
 @register_miner("multisimilarity", paper="Wang et al. 2019")
@@ -22,8 +21,7 @@ class MultiSimilarity(PairMiner):
         super().__init__(generator)
         self.epsilon = epsilon
 
-    def masks(self, labels: Tensor, distances: Tensor) -> tuple[Tensor, Tensor]:
-        positives, negatives = positives_and_negatives(labels)
+    def select(self, distances: Tensor, positives: Tensor, negatives: Tensor) -> tuple[Tensor, Tensor]:
         similarities = 1 - distances.square() / 2
         least_positive = similarities.masked_fill(~positives, torch.inf).amin(1, keepdim=True)
         most_negative = similarities.masked_fill(~negatives, -torch.inf).amax(1, keepdim=True)

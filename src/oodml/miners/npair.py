@@ -7,8 +7,7 @@ from torch import Tensor
 
 from oodml.miners import register_miner
 from oodml.miners._base import PairMiner
-from oodml.miners._distances import positives_and_negatives
-from oodml.miners._sampling import choose_uniform
+from oodml.miners._sampling import choose
 
 
 @register_miner("npair", paper="Sohn 2016")
@@ -17,12 +16,11 @@ class NPair(PairMiner):
 
     uses_distances = False
 
-    def masks(self, labels: Tensor, distances: Tensor) -> tuple[Tensor, Tensor]:
-        positives, negatives = positives_and_negatives(labels)
+    def select(self, distances: Tensor, positives: Tensor, negatives: Tensor) -> tuple[Tensor, Tensor]:
         return one_a_row(positives, self.generator), negatives
 
 
 def one_a_row(mask: Tensor, generator: torch.Generator | None) -> Tensor:
-    """Keep one True of each row, drawn uniformly; (b, b) -> (b, b)."""
+    """Keep one True of each row, drawn uniformly; (a, b) -> (a, b)."""
     columns = torch.arange(mask.shape[1], device=mask.device)
-    return mask & (columns == choose_uniform(mask, generator)[:, None])
+    return mask & (columns == choose(mask, generator)[0][:, None])

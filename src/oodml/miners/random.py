@@ -8,7 +8,7 @@ from torch import Tensor
 from oodml.miners import register_miner
 from oodml.miners._base import TripletMiner, Triplets
 from oodml.miners._distances import positives_and_negatives
-from oodml.miners._sampling import choose_uniform
+from oodml.miners._sampling import choose_partners
 
 
 @register_miner("random", paper="Hu et al. 2014")
@@ -18,10 +18,6 @@ class Random(TripletMiner):
     uses_distances = False
 
     def mine(self, embeddings: Tensor, labels: Tensor, distances: Tensor) -> Triplets:
-        positives, negatives = positives_and_negatives(labels)
-        return Triplets(
-            torch.arange(len(labels), device=labels.device),
-            choose_uniform(positives, self.generator),
-            choose_uniform(negatives, self.generator),
-            positives.any(1) & negatives.any(1),
-        )
+        positives, negatives = positives_and_negatives(labels, len(distances))
+        partners = choose_partners(positives, negatives, self.generator)
+        return Triplets(torch.arange(len(distances), device=labels.device), *partners)

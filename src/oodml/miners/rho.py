@@ -9,7 +9,7 @@ from torch import Tensor
 
 from oodml._errors import OodmlError
 from oodml.miners import make_miner, register_miner
-from oodml.miners._base import Miner, TripletMiner, Triplets
+from oodml.miners._base import Miner, TripletMiner, Triplets, mine_rows
 from oodml.miners._distances import positives_and_negatives
 from oodml.miners._sampling import choose_uniform_for, uniforms
 
@@ -41,10 +41,10 @@ class Rho(TripletMiner):
         self.base, self.p_switch = base, p_switch
 
     def mine(self, embeddings: Tensor, labels: Tensor, distances: Tensor) -> Triplets:
-        mined = self.base(embeddings, labels, distances)
+        mined = mine_rows(self.base, embeddings, labels, distances, len(distances))
         if not isinstance(mined, Triplets):
             raise OodmlError(f"rho needs a base miner of triplets; {type(self.base).__name__} mines pairs.")
-        mates, _ = positives_and_negatives(labels)
+        mates, _ = positives_and_negatives(labels, len(distances))
         anchor = mined.anchor
         switch = uniforms(len(anchor), labels.device, self.generator) < self.p_switch
         return Triplets(

@@ -8,7 +8,7 @@ from torch import Tensor
 from oodml.miners import register_miner
 from oodml.miners._base import TripletMiner, Triplets
 from oodml.miners._distances import positives_and_negatives
-from oodml.miners._sampling import choose_uniform
+from oodml.miners._sampling import choose
 
 
 @register_miner("semihard", paper="Schroff et al. 2015")
@@ -25,13 +25,13 @@ class Semihard(TripletMiner):
         self.margin = margin
 
     def mine(self, embeddings: Tensor, labels: Tensor, distances: Tensor) -> Triplets:
-        positives, negatives = positives_and_negatives(labels)
-        anchor = torch.arange(len(labels), device=labels.device)
-        positive = choose_uniform(positives, self.generator)
+        positives, negatives = positives_and_negatives(labels, len(distances))
+        anchor = torch.arange(len(distances), device=labels.device)
+        positive, has_positive = choose(positives, self.generator)
         reach = distances.gather(1, positive[:, None])
         semihard = negatives & (distances > reach)
         if self.margin is not None:
             semihard &= distances < reach + self.margin
         candidates = torch.where(semihard.any(1, keepdim=True), semihard, negatives)
-        negative = choose_uniform(candidates, self.generator)
-        return Triplets(anchor, positive, negative, positives.any(1) & negatives.any(1))
+        negative, has_negative = choose(candidates, self.generator)
+        return Triplets(anchor, positive, negative, has_positive & has_negative)

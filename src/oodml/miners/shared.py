@@ -11,8 +11,8 @@ from oodml._errors import OodmlError
 from oodml.miners import register_miner
 from oodml.miners._base import TripletMiner, Triplets
 from oodml.miners._distances import same_class
-from oodml.miners._sampling import choose_uniform, choose_weighted, uniforms
-from oodml.miners.distance import DistanceWeighted, check_range, log_distance_weights
+from oodml.miners._sampling import choose, uniforms
+from oodml.miners.distance import DistanceWeighted, check_range, distance_weights
 
 Mode = Literal["full", "standard", "permuted"]
 
@@ -45,12 +45,10 @@ class Shared(TripletMiner):
             shuffled = labels[uniforms(len(labels), labels.device, self.generator).argsort()]
             return DistanceWeighted(self.lower, self.upper, self.generator).mine(embeddings, shuffled, distances)
         dim = embeddings.shape[1]
-        others = ~same_class(labels)
-        negative = choose_weighted(log_distance_weights(distances, others, dim, self.lower, self.upper), self.generator)
-        thirds = others & others[negative]
-        if self.mode == "standard":
-            positive = choose_uniform(thirds, self.generator)
-        else:
-            weights = log_distance_weights(distances, thirds, dim, self.lower, self.upper)
-            positive = choose_weighted(weights, self.generator)
-        return Triplets(torch.arange(len(labels), device=labels.device), positive, negative, thirds.any(1))
+        same = same_class(labels, len(distances))
+        negative, _ = choose(distance_weights(distances, same, dim, self.lower, self.upper), self.generator)
+        same |= labels[negative][:, None] == labels
+        by_distance = self.mode == "full"
+        weights = distance_weights(distances, same, dim, self.lower, self.upper) if by_distance else ~same
+        positive, found = choose(weights, self.generator)
+        return Triplets(torch.arange(len(distances), device=labels.device), positive, negative, found)

@@ -8,7 +8,7 @@ from torch import Tensor
 from oodml.miners import register_miner
 from oodml.miners._base import TripletMiner, Triplets
 from oodml.miners._distances import positives_and_negatives
-from oodml.miners._sampling import choose_uniform
+from oodml.miners._sampling import choose_partners
 
 
 @register_miner("softhard", paper="Roth & Brattoli 2019")
@@ -20,14 +20,14 @@ class Softhard(TripletMiner):
     """
 
     def mine(self, embeddings: Tensor, labels: Tensor, distances: Tensor) -> Triplets:
-        positives, negatives = positives_and_negatives(labels)
+        positives, negatives = positives_and_negatives(labels, len(distances))
         nearest_negative = distances.masked_fill(~negatives, torch.inf).amin(1, keepdim=True)
         farthest_positive = distances.masked_fill(~positives, -torch.inf).amax(1, keepdim=True)
         hard_positives = positives & (distances > nearest_negative)
         hard_negatives = negatives & (distances < farthest_positive)
-        return Triplets(
-            torch.arange(len(labels), device=labels.device),
-            choose_uniform(torch.where(hard_positives.any(1, keepdim=True), hard_positives, positives), self.generator),
-            choose_uniform(torch.where(hard_negatives.any(1, keepdim=True), hard_negatives, negatives), self.generator),
-            positives.any(1) & negatives.any(1),
+        partners = choose_partners(
+            torch.where(hard_positives.any(1, keepdim=True), hard_positives, positives),
+            torch.where(hard_negatives.any(1, keepdim=True), hard_negatives, negatives),
+            self.generator,
         )
+        return Triplets(torch.arange(len(distances), device=labels.device), *partners)
