@@ -10,9 +10,9 @@ def glyphs():
     return oodml.load_dataset("glyphs")
 
 
-@pytest.mark.parametrize(("method", "gain"), [("margin", 0.06), ("rho", 0.09)])
+@pytest.mark.parametrize(("method", "gain"), [("margin", 0.07), ("rho", 0.12)])
 def test_sixty_steps_beat_the_untrained_backbone_on_unseen_scripts(glyphs, tmp_path, method, gain):
-    """Measured: margin +.10, rho +.14 (200 steps: +.22, +.27) over .62 for the untrained features."""
+    """Measured: margin +.12, rho +.19 over .36 for the untrained features."""
     result = oodml.train(
         oodml.RunConfig(
             dataset="glyphs",
