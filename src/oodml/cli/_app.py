@@ -30,12 +30,12 @@ def _version(version: bool = typer.Option(False, "--version", help="Print the ve
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print a table; every column after the first is right-aligned when its cells are numbers."""
     table = Table(title=title, title_justify="left")
-    rows = [[str(cell) for cell in row] for row in rows]
+    texts = [[str(cell) for cell in row] for row in rows]
     for i, column in enumerate(columns):
-        numeric = bool(rows) and all(_is_number(row[i]) for row in rows)
-        table.add_column(column, justify="right" if numeric else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*row)
+        numeric = bool(texts) and all(_is_number(row[i]) for row in texts)
+        table.add_column(column, justify="right" if numeric else "left", overflow="fold", no_wrap=i == 0)
+    for text in texts:
+        table.add_row(*text)
     out.print(table)
 
 

@@ -30,13 +30,13 @@ def demo(
             cells = [table.cell(metric, method, split) for split in table.splits]
             ags = f"{100 * ranking[method].mean:.1f}" if method in ranking else "–"
             rows.append([method, *[f"{100 * c.mean:.1f}" if c else "–" for c in cells], ags])
-        heads = [f"FID {fid:.1f}" for fid in table.fids]
+        heads = [f"FID {fid:.3g}" if fid < 100 else f"FID {fid:.0f}" for fid in table.fids]
         print_table(f"{metric} in per cent", ["method", *heads, "AGS"], rows)
     how = {
         "data set": "glyphs: characters drawn from fonts; train and test are different characters",
         "splits": f"{len(table.splits)}, built by swapping and removing classes",
         "runs": f"{len(table.rows)}, backbone {study.run['backbone']}, {study.run['steps']} steps each",
-        "selection": "best of ten evaluations on held-out train classes",
+        "selection": f"best evaluation on held-out train classes, every {study.run['eval_every']} steps",
         "matched": "recall@1 with every test set reduced to the smallest one, so that splits can be compared",
     }
     page = write_page(table, folder / "report.html", "Glyphs under rising shift", metrics, how)

@@ -1,3 +1,4 @@
+# mypy: ignore-errors
 """Views of pictures of any size in one GPU kernel, straight from the flat pixel store (see `augment.view_padded`).
 
 Every output pixel is the triangle-weighted sum of the few source pixels under it, so nothing is padded, nothing is

@@ -6,6 +6,7 @@ import io
 import re
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from oodml.study.table import StudyTable
@@ -21,11 +22,11 @@ def score_against_shift(table: StudyTable, metric: str) -> Figure:
     figure, axes = _empty_figure()
     for i, (method, grid) in enumerate(zip(table.methods, 100 * table.scores(metric), strict=True)):
         mean = np.nanmean(grid, axis=1)
-        style = {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)]}
-        axes.plot(table.fids, mean, label=method, linewidth=1.8, markersize=5, **style)
+        colour, marker = COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)]
+        axes.plot(table.fids, mean, label=method, linewidth=1.8, markersize=5, color=colour, marker=marker)
         if grid.shape[1] > 1:
             spread = np.nanstd(grid, axis=1, ddof=1)
-            axes.fill_between(table.fids, mean - spread, mean + spread, color=style["color"], alpha=0.15, linewidth=0)
+            axes.fill_between(table.fids, mean - spread, mean + spread, color=colour, alpha=0.15, linewidth=0)
     untrained = 100 * table.untrained(metric)
     if not np.isnan(untrained).any():
         axes.plot(table.fids, untrained, ":", color=GREY, linewidth=1.5, label="untrained")
@@ -50,7 +51,7 @@ def ags_bars(table: StudyTable, metric: str) -> Figure:
     return figure
 
 
-def _empty_figure(height: float = 3.6) -> tuple[Figure, object]:
+def _empty_figure(height: float = 3.6) -> tuple[Figure, Axes]:
     figure = Figure(figsize=(7, height), layout="constrained")
     figure.patch.set_alpha(0)
     axes = figure.subplots()

@@ -104,7 +104,8 @@ def plan(study: StudyConfig, splits: list[Split]) -> list[PlannedRun]:
 
 
 def _expand(study: StudyConfig, splits: list[Split]) -> Iterator[PlannedRun]:
-    backbones, sizes = study.backbones or [None], study.embedding_dims or [None]
+    backbones: list[str | None] = list(study.backbones) if study.backbones else [None]
+    sizes: list[int | None] = list(study.embedding_dims) if study.embedding_dims else [None]
     for (label, method), backbone, size, split, seed in product(
         study.methods.items(), backbones, sizes, splits, study.seeds
     ):

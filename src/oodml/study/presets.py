@@ -18,5 +18,5 @@ def demo_study(small: bool = False) -> StudyConfig:
         dataset="glyphs",
         splits=BuildSplits(n_splits=5, images_per_class=2 if small else 8),
         methods=THREE_METHODS,
-        run={"backbone": "tiny", "embedding_dim": 64, "steps": 10 if small else 200},
+        run={"backbone": "tiny", "embedding_dim": 64, "steps": 10 if small else 200, "eval_every": 10 if small else 50},
     )

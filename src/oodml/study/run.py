@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import traceback
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from oodml._errors import OodmlError
 from oodml._progress import console, progress_bar
@@ -29,16 +35,42 @@ def run_study(study: StudyConfig, out: str | Path, quiet: bool = False) -> Study
     dataset = load_dataset(study.dataset)
     splits = choose_splits(study, dataset, store, quiet)
     planned = plan(study, splits)
+    run_missing(planned, store, quiet)
+    return read_study(planned, dataset, store)
+
+
+def run_missing(planned: list[PlannedRun], store: Store, quiet: bool = False) -> None:
+    """Train what has no result yet: one run at a time on a GPU, one a core on a CPU.
+
+    On a CPU a run is given one thread: small batches gain little from more, and runs side by side gain it all.
+    """
     missing = [run for run in planned if store.result(run.id) is None]
     with progress_bar() as bar:
         bar.disable = quiet
         task = bar.add_task("Training", total=len(planned), completed=len(planned) - len(missing))
-        for run in missing:
-            bar.update(task, description=f"{run.method} on {run.split.name}")
+        for run in _side_by_side(missing, store):
+            bar.update(task, description=f"Trained {run.method} on {run.split.name}", advance=1)
+
+
+def _side_by_side(runs: list[PlannedRun], store: Store) -> Iterator[PlannedRun]:
+    """Execute the runs and give each back when it is done."""
+    workers = min(len(runs), os.cpu_count() or 1)
+    on_gpu = torch.cuda.is_available() and any(run.config.device != "cpu" for run in runs)
+    if workers < 2 or on_gpu:
+        for run in runs:
             execute(run, store)
-            bar.advance(task)
-        bar.update(task, description="Training")
-    return read_study(planned, dataset, store)
+            yield run
+        return
+    context = multiprocessing.get_context("spawn")  # a forked copy of torch's thread pool would hang
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        futures = {pool.submit(execute, run, store): run for run in runs}
+        try:
+            for future in as_completed(futures):
+                future.result()
+                yield futures[future]
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 def choose_splits(study: StudyConfig, dataset: Dataset, store: Store, quiet: bool = False) -> list[Split]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -55,7 +55,7 @@ class StudyTable:
         """What training bought: score − score of the untrained backbone on the same split; (method, split, seed)."""
         return self._grid(metric, lambda row: row.scores.get(metric, np.nan) - row.untrained.get(metric, np.nan))
 
-    def _grid(self, metric: str, value) -> NDArray[np.float64]:
+    def _grid(self, metric: str, value: Callable[[Row], float]) -> NDArray[np.float64]:
         if metric not in self.metrics:
             raise unknown_name("metric", metric, self.metrics)
         grid = np.full((len(self.methods), len(self.splits), len(self.seeds)), np.nan)
