@@ -4,25 +4,40 @@
     python benchmarks/losses.py --device cuda        # GPU: milliseconds, eager and compiled; fails on a host sync
     python benchmarks/losses.py --device cuda --profile margin    # what one objective's step is made of
 
-Ours and the peer's step take turns, so that whatever else the machine does falls on both; the table shows medians and
-the ratio of medians. `floor` is the ratio that must hold; the program exits with 1 where one does not.
+CPU: ours and the peer's step take turns, so that whatever else the machine does falls on both; the table shows medians
+and the ratio of medians. `floor` is the ratio that must hold; the program exits with 1 where one does not.
+
+GPU: several processes share the work of compiling, and then measure one at a time while the others wait.
+
+`crossbatch:BASE` is the memory over another objective, measured when it is full.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import multiprocessing
+import os
+import platform
 import statistics
 import time
+from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import oodml
 from oodml.losses import loss_record
 
-DIM, CLASSES = 512, 256
+DIM, CLASSES, MEMORY = 512, 256, 1024
+EAGER_MS, COMPILED_MS = 2.0, 1.0  # on a GPU
 Step = Callable[[], object]
+Combination = tuple[str, str | None]
+Row = dict[str, Any]
 
 # objective, miner (None: its default) -> ratio to the peer that must hold at batch 112 and at batch 512
 FLOORS = {
@@ -35,6 +50,17 @@ FLOORS = {
 }
 VARIABLE_SHAPE = {"all", "hard", "multisimilarity"}  # miners that may synchronise
 
+# Where the peer's function is not ours to the letter.
+NOTES = {
+    "contrastive": "peer averages over terms that are not 0",
+    "snr": "peer without the penalty on sums",
+    "genlifted": "peer without the penalty on norms",
+    "npair": "peer: NTXentLoss of inner products, T = 1; NPairsLoss pairs differently; no penalty on norms",
+    "angular": "peer: AngularLoss + the N-pair part as above",
+    "smoothap": "peer counts the anchor among its positives",
+    "crossbatch": "peer averages over terms that are not 0",
+}
+
 
 class Sum(nn.Module):
     def __init__(self, *terms: nn.Module) -> None:
@@ -45,7 +71,7 @@ class Sum(nn.Module):
         return torch.stack([term(*arguments) for term in self.terms]).sum()
 
 
-def peers() -> dict[tuple[str, str | None], Callable[[], tuple[nn.Module, nn.Module | None]]]:
+def peers() -> dict[Combination, Callable[[], tuple[nn.Module, nn.Module | None]]]:
     """The same objective in pytorch-metric-learning, as (loss, miner)."""
     from pytorch_metric_learning import distances, losses, miners
 
@@ -55,6 +81,9 @@ def peers() -> dict[tuple[str, str | None], Callable[[], tuple[nn.Module, nn.Mod
     def npair() -> nn.Module:
         # NPairsLoss is another function: one pair a class, whose positives are the only negatives of the others.
         return losses.NTXentLoss(temperature=1, distance=dot)
+
+    def memory(loss: nn.Module, miner: nn.Module | None) -> tuple[nn.Module, None]:
+        return losses.CrossBatchMemory(loss, DIM, MEMORY, miner), None
 
     proxies = {"num_classes": CLASSES, "embedding_size": DIM}
     return {
@@ -86,6 +115,13 @@ def peers() -> dict[tuple[str, str | None], Callable[[], tuple[nn.Module, nn.Mod
         ("supcon", None): lambda: (losses.SupConLoss(), None),
         ("circle", None): lambda: (losses.CircleLoss(), None),
         ("smoothap", None): lambda: (losses.SmoothAPLoss(), None),
+        ("crossbatch", None): lambda: memory(losses.ContrastiveLoss(), weighted()),
+        ("crossbatch", "lifted"): lambda: memory(losses.ContrastiveLoss(), None),
+        ("crossbatch:triplet", "hard"): lambda: memory(losses.TripletMarginLoss(margin=0.2), miners.BatchHardMiner()),
+        ("crossbatch:multisimilarity", None): lambda: memory(
+            losses.MultiSimilarityLoss(2, 40, 0.5), miners.MultiSimilarityMiner(0.1)
+        ),
+        ("crossbatch:ntxent", None): lambda: memory(losses.NTXentLoss(), None),
     }
 
 
@@ -100,22 +136,40 @@ def batch_of(size: int, device: str) -> tuple[Tensor, Tensor]:
 
 def our_step(name: str, miner: str | None, size: int, device: str, compiled: bool = False) -> Step:
     embeddings, labels = batch_of(size, device)
-    loss: Callable[[Tensor, Tensor], Tensor]
-    loss = oodml.make_loss(name, num_classes=CLASSES, embedding_dim=DIM, miner=miner).to(device)
-    call = torch.compile(loss) if compiled else loss
+    name, _, base = name.partition(":")
+    options: dict[str, Any] = {"memory_size": MEMORY} if name == "crossbatch" else {}
+    options |= {"base": base} if base else {}
+    loss = oodml.make_loss(name, num_classes=CLASSES, embedding_dim=DIM, miner=miner, **options).to(device)
+    call: Callable[[Tensor, Tensor], Tensor] = torch.compile(loss) if compiled else loss
 
     def step() -> Tensor:
+        embeddings.grad = None
+        loss.zero_grad(set_to_none=True)
         value = call(embeddings, labels)
         value.backward()
         return value
 
-    return step
+    return filled(step, name, size)
 
 
-def peer_step(build: Callable[[], tuple[nn.Module, nn.Module | None]], size: int) -> Step:
+def peer_step(name: str, build: Callable[[], tuple[nn.Module, nn.Module | None]], size: int) -> Step:
     embeddings, labels = batch_of(size, "cpu")
     loss, miner = build()
-    return lambda: loss(embeddings, labels, miner(embeddings, labels) if miner else None).backward()
+
+    def step() -> None:
+        embeddings.grad = None
+        loss.zero_grad(set_to_none=True)
+        loss(embeddings, labels, miner(embeddings, labels) if miner else None).backward()
+
+    return filled(step, name, size)
+
+
+def filled(step: Step, name: str, size: int) -> Step:
+    """The step, after enough of them to fill a memory."""
+    if name.startswith("crossbatch"):
+        for _ in range(-(-MEMORY // size)):
+            step()
+    return step
 
 
 def interleaved_medians(steps: list[Step], seconds: float) -> list[float]:
@@ -132,69 +186,137 @@ def interleaved_medians(steps: list[Step], seconds: float) -> list[float]:
     return [1e3 * statistics.median(kept) for kept in times]
 
 
-def on_cpu(sizes: list[int], only: list[str], seconds: float) -> bool:
-    print(f"{'objective':<16}{'miner':<17}{'batch':>5}{'ours ms':>10}{'peer ms':>10}{'ratio':>8}{'floor':>7}")
-    passed = True
+def shown_miner(name: str, miner: str | None) -> str:
+    return miner or loss_record(name.rpartition(":")[2]).default_miner or "-"
+
+
+def on_cpu(sizes: list[int], only: list[str], seconds: float) -> list[Row]:
+    print(f"{'objective':<28}{'miner':<17}{'batch':>5}{'ours ms':>10}{'peer ms':>10}{'ratio':>8}{'floor':>7}")
+    rows = []
     for (name, miner), build in peers().items():
         if only and name not in only:
             continue
         for size in sizes:
-            steps = [our_step(name, miner, size, "cpu"), peer_step(build, size)]
+            steps = [our_step(name, miner, size, "cpu"), peer_step(name, build, size)]
             ours, theirs = interleaved_medians(steps, seconds)
             floor = FLOORS.get((name, miner), (0.9, 0.9))[size > 112]
-            verdict = "" if theirs / ours >= floor else "  MISSED"
-            passed &= not verdict
-            shown = miner or loss_record(name).default_miner or "-"
-            print(f"{name:<16}{shown:<17}{size:>5}{ours:>10.2f}{theirs:>10.2f}{theirs / ours:>8.1f}{floor:>7}{verdict}")
-    return passed
+            missed, shown = theirs / ours < floor, shown_miner(name, miner)
+            end = "  MISSED" if missed else ""
+            note = NOTES.get(name.partition(":")[0], "")
+            print(f"{name:<28}{shown:<17}{size:>5}{ours:>10.2f}{theirs:>10.2f}{theirs / ours:>8.1f}{floor:>7}{end}")
+            row = {"objective": name, "miner": shown, "batch": size, "ours_ms": ours, "peer_ms": theirs}
+            rows.append(row | {"ratio": theirs / ours, "floor": floor, "missed": missed, "note": note})
+    for name, note in NOTES.items():
+        print(f"{name}: {note}")
+    return rows
 
 
-def gpu_milliseconds(step: Step, repeats: int = 50) -> float:
+def gpu_milliseconds(step: Step, seconds: float) -> float:
+    """Milliseconds a step when steps follow one another, the median of five series."""
     for _ in range(5):
         step()
     torch.cuda.synchronize()
     times = []
     for _ in range(5):
-        start = time.perf_counter()
-        for _ in range(repeats):
+        start, steps = time.perf_counter(), 0
+        while steps < 10 or time.perf_counter() - start < seconds / 5:
             step()
+            steps += 1
         torch.cuda.synchronize()
-        times.append((time.perf_counter() - start) / repeats)
+        times.append((time.perf_counter() - start) / steps)
     return 1e3 * statistics.median(times)
 
 
-def assert_no_sync(step: Step) -> None:
-    """Raises where a step makes the host wait for the device."""
+def host_sync(step: Step, exempt: bool) -> str:
+    """ "none", or what made the host wait for the device."""
     step()
     torch.cuda.set_sync_debug_mode("error")
     try:
         step()
+    except RuntimeError as error:
+        return "exempt" if exempt else f"FAILED: {error}"
     finally:
         torch.cuda.set_sync_debug_mode("default")
+    return "none"
 
 
-def on_gpu(size: int, only: list[str], eager_limit: float = 2.0, compiled_limit: float = 1.0) -> bool:
-    combinations = [(name, None) for name in oodml.list_losses()]
-    combinations += [("triplet", m) for m in oodml.list_miners() if m not in ("npair", "lifted", "multisimilarity")]
-    combinations += [("contrastive", m) for m in ("npair", "lifted", "multisimilarity")]
-    print(f"{'objective':<16}{'miner':<17}{'eager ms':>10}{'compiled ms':>13}{'host sync':>11}")
-    passed = True
-    for name, miner in combinations:
-        if only and name not in only:
-            continue
-        shown = miner or loss_record(name).default_miner or "-"
-        eager, compiled = (our_step(name, miner, size, "cuda", compiled) for compiled in (False, True))
-        sync = "none"
+def gpu_combinations(only: list[str]) -> list[Combination]:
+    found: list[Combination] = [(name, None) for name in oodml.list_losses()]
+    found += [
+        ("triplet", m) for m in oodml.list_miners() if m not in ("distance", "npair", "lifted", "multisimilarity")
+    ]
+    found += [("contrastive", m) for m in ("npair", "lifted", "multisimilarity")]
+    found += [("crossbatch:multisimilarity", None), ("crossbatch:triplet", "hard")]
+    return [(name, miner) for name, miner in found if not only or name in only]
+
+
+def gpu_worker(share: list[Combination], size: int, seconds: float, ready: Any, turn: Any, results: Any) -> None:
+    """Compile a share of the combinations beside the other workers; when all have, measure it alone."""
+    torch.set_num_threads(1)
+    torch._dynamo.config.recompile_limit = 64  # every objective shares the code of Loss.forward
+    compiled = {}
+    for name, miner in share:
         try:
-            assert_no_sync(eager)
-        except RuntimeError as error:
-            sync = "exempt" if shown in VARIABLE_SHAPE else f"FAILED: {error}"
-        eager_ms, compiled_ms = gpu_milliseconds(eager), gpu_milliseconds(compiled)
-        slow = eager_ms > eager_limit or compiled_ms > compiled_limit
-        passed &= not slow and not sync.startswith("FAILED")
-        print(f"{name:<16}{shown:<17}{eager_ms:>10.2f}{compiled_ms:>13.2f}{sync:>11}{'  MISSED' if slow else ''}")
-        torch.compiler.reset()
-    return passed
+            compiled[name, miner] = our_step(name, miner, size, "cuda", compiled=True)
+            compiled[name, miner]()
+        except Exception as error:  # the table says so, and the others are still measured
+            compiled[name, miner] = error
+    torch.cuda.synchronize()
+    ready.wait()
+    with turn:
+        for name, miner in share:
+            results.put(measured_on_gpu(name, miner, size, seconds, compiled[name, miner]))
+
+
+def measured_on_gpu(name: str, miner: str | None, size: int, seconds: float, compiled: Any) -> Row:
+    shown = shown_miner(name, miner)
+    row: Row = {"objective": name, "miner": shown, "batch": size}
+    eager = our_step(name, miner, size, "cuda")
+    row["host_sync"] = host_sync(eager, shown in VARIABLE_SHAPE)
+    row["eager_ms"] = gpu_milliseconds(eager, seconds)
+    failed = isinstance(compiled, Exception)
+    row["compiled_ms"] = None if failed else gpu_milliseconds(compiled, seconds)
+    row["error"] = repr(compiled) if failed else None
+    slow = row["eager_ms"] > EAGER_MS or failed or row["compiled_ms"] > COMPILED_MS
+    return row | {"missed": slow or row["host_sync"].startswith("FAILED")}
+
+
+def on_gpu(size: int, only: list[str], seconds: float, workers: int) -> list[Row]:
+    combinations = gpu_combinations(only)
+    workers = min(workers, len(combinations))
+    context = multiprocessing.get_context("spawn")
+    ready, turn, results = context.Barrier(workers), context.Lock(), context.Queue()
+    shares = [combinations[i::workers] for i in range(workers)]
+    processes = [context.Process(target=gpu_worker, args=(s, size, seconds, ready, turn, results)) for s in shares]
+    for process in processes:
+        process.start()
+    print(f"{'objective':<28}{'miner':<17}{'eager ms':>10}{'compiled ms':>13}  host sync")
+    rows = []
+    while len(rows) < len(combinations):
+        row = results.get(timeout=600)
+        rows.append(row)
+        time_compiled = "failed" if row["compiled_ms"] is None else f"{row['compiled_ms']:.2f}"
+        end = "  MISSED" if row["missed"] else ""
+        print(
+            f"{row['objective']:<28}{row['miner']:<17}{row['eager_ms']:>10.2f}{time_compiled:>13}"
+            f"  {row['host_sync']}{end}{'  ' + row['error'] if row['error'] else ''}",
+            flush=True,
+        )
+    for process in processes:
+        process.join()
+    return rows
+
+
+class Counted(TorchDispatchMode):
+    """Counts the operations that reach the dispatcher; on a GPU each costs the host some microseconds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.operations: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.operations[str(function)] += 1
+        return function(*args, **(kwargs or {}))
 
 
 def profile(name: str, device: str, size: int) -> None:
@@ -202,6 +324,9 @@ def profile(name: str, device: str, size: int) -> None:
 
     step = our_step(name, None, size, device)
     step()
+    with Counted() as counted:
+        step()
+    print(f"{sum(counted.operations.values())} operations: {dict(counted.operations.most_common())}")
     activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if device == "cuda" else [])
     with profile(activities=activities) as recorded:
         step()
@@ -217,6 +342,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2.0, help="time for each comparison")
     parser.add_argument("--threads", type=int, help="CPU threads; fewer than cores where others use the machine")
     parser.add_argument("--profile", metavar="OBJECTIVE", help="show what a step of this objective is made of")
+    parser.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 1) - 4), help="processes that compile")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the table here")
     options = parser.parse_args()
     if options.threads:
         torch.set_num_threads(options.threads)
@@ -224,10 +351,14 @@ def main() -> None:
         profile(options.profile, options.device, options.batch[0])
         return
     if options.device == "cuda":
-        passed = on_gpu(options.batch[0], options.only)
+        machine = torch.cuda.get_device_name()
+        rows = on_gpu(options.batch[0], options.only, options.seconds, options.workers)
     else:
-        passed = on_cpu(options.batch, options.only, options.seconds)
-    raise SystemExit(0 if passed else 1)
+        machine = f"{platform.machine()}, {torch.get_num_threads()} threads"
+        rows = on_cpu(options.batch, options.only, options.seconds)
+    if options.json:
+        options.json.write_text(json.dumps({"machine": machine, "torch": torch.__version__, "rows": rows}, indent=1))
+    raise SystemExit(1 if any(row["missed"] for row in rows) else 0)
 
 
 if __name__ == "__main__":
