@@ -49,6 +49,7 @@ FLOORS = {
     ("multisimilarity", None): (1.5, 1.5),
 }
 VARIABLE_SHAPE = {"all", "hard", "multisimilarity"}  # miners that may synchronise
+CUBIC_PEERS = {"angular": 256}  # the largest batch whose cubic tensor a peer can hold (at 512: more than 10 GB)
 
 # Where the peer's function is not ours to the letter.
 NOTES = {
@@ -187,7 +188,8 @@ def interleaved_medians(steps: list[Step], seconds: float) -> list[float]:
 
 
 def shown_miner(name: str, miner: str | None) -> str:
-    return miner or loss_record(name.rpartition(":")[2]).default_miner or "-"
+    base = "contrastive" if name == "crossbatch" else name.rpartition(":")[2]
+    return miner or loss_record(base).default_miner or "-"
 
 
 def on_cpu(sizes: list[int], only: list[str], seconds: float) -> list[Row]:
@@ -197,13 +199,18 @@ def on_cpu(sizes: list[int], only: list[str], seconds: float) -> list[Row]:
         if only and name not in only:
             continue
         for size in sizes:
+            if size > CUBIC_PEERS.get(name, size):
+                continue
             steps = [our_step(name, miner, size, "cpu"), peer_step(name, build, size)]
             ours, theirs = interleaved_medians(steps, seconds)
             floor = FLOORS.get((name, miner), (0.9, 0.9))[size > 112]
             missed, shown = theirs / ours < floor, shown_miner(name, miner)
             end = "  MISSED" if missed else ""
             note = NOTES.get(name.partition(":")[0], "")
-            print(f"{name:<28}{shown:<17}{size:>5}{ours:>10.2f}{theirs:>10.2f}{theirs / ours:>8.1f}{floor:>7}{end}")
+            print(
+                f"{name:<28}{shown:<17}{size:>5}{ours:>10.2f}{theirs:>10.2f}{theirs / ours:>8.1f}{floor:>7}{end}",
+                flush=True,
+            )
             row = {"objective": name, "miner": shown, "batch": size, "ours_ms": ours, "peer_ms": theirs}
             rows.append(row | {"ratio": theirs / ours, "floor": floor, "missed": missed, "note": note})
     for name, note in NOTES.items():
@@ -284,6 +291,7 @@ def measured_on_gpu(name: str, miner: str | None, size: int, seconds: float, com
 def on_gpu(size: int, only: list[str], seconds: float, workers: int) -> list[Row]:
     combinations = gpu_combinations(only)
     workers = min(workers, len(combinations))
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # the workers are the parallelism
     context = multiprocessing.get_context("spawn")
     ready, turn, results = context.Barrier(workers), context.Lock(), context.Queue()
     shares = [combinations[i::workers] for i in range(workers)]
@@ -293,7 +301,7 @@ def on_gpu(size: int, only: list[str], seconds: float, workers: int) -> list[Row
     print(f"{'objective':<28}{'miner':<17}{'eager ms':>10}{'compiled ms':>13}  host sync")
     rows = []
     while len(rows) < len(combinations):
-        row = results.get(timeout=600)
+        row = results.get(timeout=300)
         rows.append(row)
         time_compiled = "failed" if row["compiled_ms"] is None else f"{row['compiled_ms']:.2f}"
         end = "  MISSED" if row["missed"] else ""
