@@ -122,7 +122,6 @@ def peers() -> dict[Combination, Callable[[], tuple[nn.Module, nn.Module | None]
         ("crossbatch:multisimilarity", None): lambda: memory(
             losses.MultiSimilarityLoss(2, 40, 0.5), miners.MultiSimilarityMiner(0.1)
         ),
-        ("crossbatch:ntxent", None): lambda: memory(losses.NTXentLoss(), None),
     }
 
 

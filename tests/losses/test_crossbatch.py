@@ -153,6 +153,41 @@ def test_mined_tuples_have_anchors_in_the_batch_and_partners_in_both(base):
         assert value.item() == pytest.approx(mean(terms), rel=1e-9)
 
 
+@pytest.mark.parametrize("miner", ["hard", "all"])
+def test_triplets_of_the_batch_against_both(miner):
+    loss, steps = build("triplet", miner=make_miner(miner)), batches(4)
+    for i, (x, y) in enumerate(steps):
+        value = loss(x, y)
+        if i == 0:
+            continue
+        d = [
+            ([math.sqrt(2 - 2 * v) for v in ps], [math.sqrt(2 - 2 * v) for v in ns])
+            for ps, ns in pairs_of_anchors((x, y), steps[:i])
+        ]
+        if miner == "hard":
+            d = [([max(ps)], [min(ns)]) for ps, ns in d if ps and ns]
+        terms = [max(0.0, p - n + 0.2) for ps, ns in d for p in ps for n in ns]
+        assert value.item() == pytest.approx(mean(terms), rel=1e-6)
+
+
+@pytest.mark.parametrize("base", ["genlifted", "multisimilarity", "npair", "angular", "ntxent", "histogram"])
+def test_gradient_reaches_the_batch_through_both_sides_of_a_pair(base):
+    """Each sample of the batch is an anchor and a reference of the others; the memory is a constant."""
+    loss, (first, second) = build(base), batches(2)
+    loss(*first)
+    loss.eval()
+    assert torch.autograd.gradcheck(lambda x: loss(x, second[1]), (second[0].requires_grad_(),), eps=1e-7, atol=1e-5)
+
+
+@pytest.mark.parametrize("base", ["snr", {"name": "snr", "miner": "all"}, {"name": "margin", "miner": "lifted"}])
+def test_every_tuple_objective_takes_a_memory(base):
+    loss, steps = build(base), batches(4)
+    for x, y in steps:
+        x.requires_grad_()
+        loss(x, y).backward()
+        assert torch.isfinite(x.grad).all() and x.grad.abs().sum() > 0
+
+
 @pytest.mark.parametrize("base", ["genlifted", "npair", "angular", "histogram", "circle"])
 def test_every_other_pair_objective_takes_a_memory(base):
     loss, steps = build(base), batches(4)

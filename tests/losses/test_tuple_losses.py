@@ -246,8 +246,10 @@ def test_the_fourth_sample_of_a_quadruplet_is_uniform_over_the_third_classes() -
 
     y = torch.tensor([3, 0, 1, 0, 2, 1, 7, 3, 7])
     generator = torch.Generator().manual_seed(0)
-    for a, n in [(0, 1), (8, 2), (4, 6), (3, 3)]:
-        drawn, found = choose_third_class(y, torch.full((4000,), a), torch.full((4000,), n), generator)
+    for (a, n), length in product([(0, 1), (8, 2), (4, 6), (3, 3)], [4000, 20]):  # a long list and short ones
+        lists = [torch.full((length,), index) for index in (a, n)]
+        many = [choose_third_class(y, *lists, generator) for _ in range(4000 // length)]
+        drawn, found = (torch.cat(parts) for parts in zip(*many, strict=True))
         allowed = [i for i in range(len(y)) if y[i] not in (y[a], y[n])]
         counts = torch.bincount(drawn, minlength=len(y))
         assert found.all()

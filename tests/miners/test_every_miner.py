@@ -163,6 +163,32 @@ def test_bad_input_names_the_argument(name: str) -> None:
             make(name)(embeddings, labels)
 
 
+@pytest.mark.parametrize("name", [n for n in NAMES if n not in RANDOM])
+@pytest.mark.parametrize("given", [True, False])
+def test_fewer_anchors_are_the_first_rows_of_all(name: str, given: bool) -> None:
+    x, y = batch()
+    distances = torch.from_numpy(exact_distances(x))[:5] if given else None
+    some, every = make(name)(x, y, distances, 5), make(name)(x, y)
+    if isinstance(some, Pairs):
+        assert all(torch.equal(i, j[:60]) for i, j in zip(some, every, strict=True))
+    else:
+        assert rows(some) == [row for row in rows(every) if row[0] < 5]
+    with pytest.raises(OodmlError, match=r"\(5, 12\)"):
+        make(name)(x, y, torch.zeros(12, 12), 5)
+
+
+@pytest.mark.parametrize("name", ["random", "semihard", "softhard", "distance", "rho", "shared", "intra"])
+def test_fewer_anchors_draw_from_all_samples(name: str) -> None:
+    """Every pair of partners that all anchors can draw, some anchors can, and no other."""
+    x, y = batch(labels=LABELS[:9])
+    few, all_ = make(name), make(name, seed=1)
+
+    def seen(*arguments: Any, miner: oodml.miners.Miner) -> set[tuple[int, int, int]]:
+        return {row for _ in range(400) for row in rows(miner(x, y, *arguments)) if row[0] < 3}
+
+    assert seen(None, 3, miner=few) == seen(miner=all_)
+
+
 # ---- each miner's rule
 
 
