@@ -87,14 +87,17 @@ def all_triplets_hinge(
     memory and without a graph, so a cubic tensor is neither made nor kept for the backward pass.
     """
     with torch.no_grad():
-        pull, push = torch.zeros_like(matrix), torch.zeros_like(matrix)
-        rows = max(1, _BLOCK // matrix.shape[1])
-        pairs = positives.nonzero()
-        for a, p in (block.unbind(1) for block in pairs.split(rows)):
-            reach = matrix[a, p] + margin
-            active = ((matrix[a] < reach[:, None]) & negatives[a]).to(matrix.dtype)
-            pull[a, p] = active.sum(1)
-            push.index_add_(0, a, active)
-        count = pull.sum()
-        triplets = (positives.sum(1) * negatives.sum(1)).sum()
-    return ((pull - push) * matrix).sum() + margin * count, count, triplets
+        b = matrix.shape[1]
+        weights = torch.zeros_like(matrix)
+        count, triplets = matrix.new_zeros(()), torch.zeros((), dtype=torch.int64, device=matrix.device)
+        pairs = positives.flatten().nonzero()[:, 0]  # a·b + p
+        for pair in pairs.split(max(1, _BLOCK // b)):
+            a = pair // b
+            reach = matrix.flatten().index_select(0, pair) + margin
+            others = negatives.index_select(0, a)
+            active = ((matrix.index_select(0, a) < reach[:, None]) & others).to(matrix.dtype)
+            nearer = active.sum(1)
+            weights.index_add_(0, a, active, alpha=-1).view(-1).index_add_(0, pair, nearer)
+            count += nearer.sum()
+            triplets += others.sum()
+    return (weights * matrix).sum() + margin * count, count, triplets

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar, NamedTuple
 
 import torch
@@ -161,10 +162,12 @@ def check_batch(embeddings: Tensor, labels: Tensor, num_classes: int | None = No
 
 def _check_values(embeddings: Tensor, labels: Tensor, num_classes: int | None) -> None:
     # A sum is not finite if any term is not, and costs one pass without a temporary; overflow is told apart below.
-    if not torch.isfinite(embeddings.detach().sum()) and not torch.isfinite(embeddings.detach()).all():
+    if not math.isfinite(embeddings.detach().sum().item()) and not torch.isfinite(embeddings.detach()).all():
         raise OodmlError("embeddings contain NaN or infinite values; lower the learning rate or look at the inputs.")
-    if num_classes is not None and (labels.min() < 0 or labels.max() >= num_classes):
+    if num_classes is None:
+        return
+    low, high = (value.item() for value in labels.aminmax())
+    if low < 0 or high >= num_classes:
         raise OodmlError(
-            f"labels must lie in 0..{num_classes - 1} (num_classes={num_classes}), got values from "
-            f"{labels.min().item()} to {labels.max().item()}."
+            f"labels must lie in 0..{num_classes - 1} (num_classes={num_classes}), got values from {low} to {high}."
         )

@@ -31,7 +31,7 @@ class _Unit(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         x, unit = ctx.saved_tensors
         along = (gradient * unit).sum(1, keepdim=True)
-        return gradient.addcmul(along, unit, value=-1) / _norms(x)
+        return gradient.addcmul(along, unit, value=-1).div_(_norms(x))
 
 
 def _norms(x: Tensor) -> Tensor:
