@@ -246,7 +246,8 @@ needs_compiler = pytest.mark.skipif(
 
 
 @needs_compiler
-@pytest.mark.parametrize("name", [n if n == "triplet" else pytest.param(n, marks=pytest.mark.long) for n in NAMES])
+@pytest.mark.long
+@pytest.mark.parametrize("name", NAMES)
 def test_compiled_to_machine_code(name: str) -> None:
     embeddings, labels = batch()
     loss, tuples = build(name), tuples_for(name, labels)
