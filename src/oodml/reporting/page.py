@@ -5,6 +5,8 @@ from __future__ import annotations
 from html import escape
 from pathlib import Path
 
+import numpy as np
+
 from oodml._files import atomic_file
 from oodml.reporting.figures import ags_bars, inline_svg, score_against_shift
 from oodml.study.table import StudyTable
@@ -63,8 +65,10 @@ def score_table(table: StudyTable, metric: str) -> str:
         values = "".join(f"<td>{100 * c.mean:.1f}</td>" if c else "<td>–</td>" for c in cells)
         total = f"{100 * ranking[method].mean:.1f}" if method in ranking else "–"
         rows.append(f"<tr><td>{escape(method)}</td>{values}<td><b>{total}</b></td></tr>")
-    untrained = "".join(f"<td>{100 * v:.1f}</td>" for v in table.untrained(metric))
-    rows.append(f'<tr class="muted"><td>untrained</td>{untrained}<td></td></tr>')
+    untrained = table.untrained(metric)
+    if not np.isnan(untrained).any():
+        values = "".join(f"<td>{100 * v:.1f}</td>" for v in untrained)
+        rows.append(f'<tr class="muted"><td>untrained</td>{values}<td></td></tr>')
     return (
         f'<div class="scroll"><table><thead><tr><th>method</th>{head}<th>AGS</th></tr></thead>'
         f"<tbody>{''.join(rows)}</tbody></table></div>"

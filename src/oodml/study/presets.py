@@ -16,7 +16,7 @@ def demo_study(small: bool = False) -> StudyConfig:
     return StudyConfig(
         name="glyphs",
         dataset="glyphs",
-        splits=BuildSplits(n_splits=5, images_per_class=2 if small else 8),
+        splits=BuildSplits(n_splits=5, images_per_class=2 if small else 6),
         methods=THREE_METHODS,
-        run={"backbone": "tiny", "embedding_dim": 64, "steps": 10 if small else 200, "eval_every": 10 if small else 50},
+        run={"backbone": "tiny", "embedding_dim": 64, "steps": 10 if small else 120, "eval_every": 10 if small else 40},
     )
