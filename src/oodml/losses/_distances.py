@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from oodml.miners._distances import EPSILON, root, squared_distance_matrix
+from oodml.miners._distances import EPSILON, distance_matrix, squared_distance_matrix
 
 _FEW = 4  # up to this many tuples a sample, row differences cost less than the backward pass of the whole matrix
 _BLOCK = 2**22  # entries of a block of triplets
@@ -35,7 +35,7 @@ class Distances:
     @property
     def matrix(self) -> Tensor:
         if self._matrix is None:
-            self._matrix = root(self.squared_matrix)
+            self._matrix = distance_matrix(self.embeddings, self.anchors)
         return self._matrix
 
     def squared(self, *pairs: tuple[Tensor, Tensor]) -> tuple[Tensor, ...]:
@@ -49,7 +49,7 @@ class Distances:
         """√max(‖x_i − x_j‖², ε) for each pair (i, j) of index tensors (t,), i an anchor."""
         lengths = [len(i) for i, _ in pairs]
         if sum(lengths) > _FEW * len(self.embeddings):
-            return root(self._read(self.squared_matrix, pairs)).split(lengths)
+            return self._read(self.matrix, pairs).split(lengths)
         norms = torch.linalg.vector_norm(self._differences(pairs), dim=1)  # its gradient at 0 is 0
         return norms.clamp_min(math.sqrt(EPSILON)).split(lengths)
 

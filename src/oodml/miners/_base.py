@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from oodml._errors import OodmlError
-from oodml.miners._distances import positives_and_negatives, root, squared_distance_matrix, unit_rows
+from oodml.miners._distances import distance_matrix, positives_and_negatives, unit_rows
 
 
 class Triplets(NamedTuple):
@@ -65,7 +65,7 @@ class Miner:
         if distances is None:
             with torch.autocast(embeddings.device.type, enabled=False):
                 exact = embeddings if embeddings.dtype == torch.float64 else embeddings.float()
-                return root(squared_distance_matrix(unit_rows(exact), anchors))
+                return distance_matrix(unit_rows(exact), anchors)
         if distances.shape != (rows, len(labels)):
             raise OodmlError(f"distances must be ({rows}, {len(labels)}), got {tuple(distances.shape)}.")
         return distances.detach() if distances.dtype == torch.float64 else distances.detach().float()
