@@ -137,7 +137,8 @@ def batch_of(size: int, device: str) -> tuple[Tensor, Tensor]:
 def our_step(name: str, miner: str | None, size: int, device: str, compiled: bool = False) -> Step:
     embeddings, labels = batch_of(size, device)
     name, _, base = name.partition(":")
-    options: dict[str, Any] = {"memory_size": MEMORY} if name == "crossbatch" else {}
+    # The peer's memory holds the batch too; ours stands beside it. So both have MEMORY references.
+    options: dict[str, Any] = {"memory_size": MEMORY - size} if name == "crossbatch" else {}
     options |= {"base": base} if base else {}
     loss = oodml.make_loss(name, num_classes=CLASSES, embedding_dim=DIM, miner=miner, **options).to(device)
     call: Callable[[Tensor, Tensor], Tensor] = torch.compile(loss) if compiled else loss
