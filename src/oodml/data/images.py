@@ -14,9 +14,19 @@ from torch import Tensor
 from oodml._errors import OodmlError
 from oodml.data._cache import CHUNK_PIXELS, PixelCache, open_or_build
 from oodml.data._dataset import Dataset, Transforms
-from oodml.data.augment import Views, centre_crop, random_resized_crop, squeezed_random_crop, view_each, view_padded
+from oodml.data.augment import (
+    Views,
+    centre_crop,
+    enlarges,
+    random_resized_crop,
+    squeezed_random_crop,
+    view_each,
+    view_enlarged,
+    view_padded,
+)
 
 _GPU_SHARE = 0.6  # of the free memory that pictures may take; the network needs the rest
+_SMALL = 64  # pixels a side up to which a batch of pictures is cheaper to enlarge at once than one by one
 _GPU_BATCH = 256  # views made at once: larger batches would only need more memory
 
 
@@ -65,6 +75,7 @@ class Images:
         self._pixels = cache.pixels
         self._chunks = torch.from_numpy(cache.pixels).view(torch.int64)  # 8 bytes at a time: a gather moves words
         self.resident = device.type != "cuda" or _fits(self._chunks, device)
+        self._small = max(cache.heights.max(initial=0), cache.widths.max(initial=0)) <= _SMALL
         self._packed = None
         if device.type == "cuda" and self.resident:
             self._chunks = self._chunks.to(device)
@@ -132,6 +143,8 @@ class Images:
 
     def _apply(self, rows: np.ndarray, views: Views, size: int) -> Tensor:
         if self.device.type == "cpu":
+            if self._small and enlarges(views):
+                return view_enlarged(self._padded(rows), views, size)
             return view_each([self.pixels(i) for i in rows], views, size)
         parts = [slice(i, i + _GPU_BATCH) for i in range(0, len(rows), _GPU_BATCH)] or [slice(0, 0)]
         made = [view_padded(self._padded(rows[p]), Views(*(f[p] for f in views)), size) for p in parts]
