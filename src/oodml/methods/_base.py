@@ -27,6 +27,7 @@ class Context:
     dataset: str = ""
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     generator: torch.Generator | None = None  # on `device`; seeded anew before every batch, so resume is exact
+    load_teacher: Callable[[str], Callable[[Tensor], Tensor]] | None = None  # a finished run as inputs -> embeddings
 
 
 @dataclass(frozen=True)

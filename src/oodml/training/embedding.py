@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from oodml.evaluation import evaluate
 from oodml.methods import Context, Method, make_method
 from oodml.models.embedder import Embedder
 from oodml.training.distributed import Processes
-from oodml.training.job import initial_backbone
+from oodml.training.initial import initial_backbone
 from oodml.training.scoring import embed
 from oodml.training.sets import choose_sets, choose_split
 from oodml.training.sources import ImageSource, ResizedSource, resized
@@ -88,6 +88,22 @@ def load_embedder(run: str | Path, device: str = "cpu") -> TrainedEmbedder:
         method.setup(Context(**about["context"]))
         embedder = _rebuild(config, method, weights, about["weights_id"])
     return TrainedEmbedder(embedder, method, about["transforms"], torch.device(device))
+
+
+def frozen_embedder(run: str | Path, device: str = "cpu") -> Callable[[Tensor], Tensor]:
+    """The embedder of a finished run for inputs as training has them: prepared images, or cached features."""
+    trained = load_embedder(run, device)
+
+    @torch.no_grad()
+    def embed_inputs(inputs: Tensor) -> Tensor:
+        if inputs.ndim == 2 and inputs.shape[1] % trained.embedder.feature_dim:
+            raise OodmlError(
+                f"The run {run} reads {trained.embedder.feature_dim} features and was given {inputs.shape[1]}: with "
+                "train='head' a teacher must have the same backbone."
+            )
+        return trained.method.test_embedding(trained.embedder(inputs)).float()
+
+    return embed_inputs
 
 
 def _rebuild(config: RunConfig, method: Method, weights: dict[str, Tensor], weights_id: str) -> Embedder:

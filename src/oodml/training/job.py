@@ -14,12 +14,14 @@ from oodml._errors import OodmlError
 from oodml.config import RunConfig
 from oodml.data import BatchSampler, Dataset, Images, load_images, make_batch_sampler
 from oodml.methods import Batch, Context, Method, make_method
-from oodml.models import Backbone, extract_features, freeze_batchnorm, make_backbone
+from oodml.models import extract_features, freeze_batchnorm
 from oodml.models._init_rng import own_seed
 from oodml.models.embedder import Embedder
 from oodml.shift import Split
 from oodml.training import distributed
 from oodml.training.distributed import Processes
+from oodml.training.embedding import frozen_embedder
+from oodml.training.initial import initial_backbone
 from oodml.training.schedule import make_schedule
 from oodml.training.seeds import child_seed, reseed
 from oodml.training.sets import Sets, choose_sets, choose_split
@@ -123,6 +125,7 @@ def build_job(config: RunConfig, out: Path, images: Images, processes: Processes
         dataset=dataset.name,
         device=device,
         generator=generator,
+        load_teacher=lambda run: frozen_embedder(run, str(device)),
     )
     with own_seed(child_seed(config.seed, "init")):
         method.setup(context)
@@ -153,12 +156,6 @@ def build_job(config: RunConfig, out: Path, images: Images, processes: Processes
         total_steps=total_steps,
         stop=total_steps if stop_at is None else round(stop_at * (1 if config.steps else steps_per_epoch)),
     )
-
-
-def initial_backbone(config: RunConfig, trained_elsewhere: bool = False) -> Backbone:
-    """The backbone a run starts from; `trained_elsewhere` spares looking for weights that will be replaced."""
-    pretrained, weights = (False, None) if trained_elsewhere else (config.pretrained, config.weights)
-    return make_backbone(config.backbone or "tiny", pretrained, weights, seed=child_seed(config.seed, "backbone"))
 
 
 def _make_sampler(config: RunConfig, sets: Sets) -> BatchSampler:

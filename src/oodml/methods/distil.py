@@ -1,0 +1,65 @@
+"""Two-stage distillation: a student learns from a teacher that was trained before (what S2SD is compared with)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from torch import Tensor
+
+from oodml._errors import OodmlError, unknown_name
+from oodml.methods import register_method
+from oodml.methods._base import Batch, Context
+from oodml.methods._distillation import DISTILLATIONS, relations
+from oodml.methods._objective import Spec
+from oodml.methods.plain import HEAD, Plain
+from oodml.methods.s2sd import GAMMA, GAMMA_SOP
+from oodml.models.embedder import Embedder
+
+
+@register_method("distil", paper="Roth et al. 2021, S2SD, table 7 (Distill Student)", search={"gamma": (1.0, 250.0)})
+class Distil(Plain):
+    """The base loss, and the relations of a finished run's embedding as a target.
+
+        L = L_base(f) + γ · KD(f ← teacher)
+
+    `teacher` is the folder of a finished run, usually one of a larger `embedding_dim`; it sees the same views and
+    stays as it is. KD, `distillation`, `temperature` and the default `gamma` are those of S2SD.
+    """
+
+    def __init__(
+        self,
+        teacher: str,
+        base: Spec = "multisimilarity",
+        gamma: float | None = None,
+        temperature: float = 1.0,
+        distillation: str = "r-kl",
+    ) -> None:
+        super().__init__(base)
+        if distillation not in DISTILLATIONS:
+            raise unknown_name("value of distil's distillation:", distillation, DISTILLATIONS)
+        if temperature <= 0 or (gamma is not None and gamma < 0):
+            raise OodmlError(f"Distillation needs temperature > 0 and gamma >= 0, got {temperature} and {gamma}.")
+        self.teacher, self.gamma, self.temperature = str(teacher), gamma, temperature
+        self.distil = DISTILLATIONS[distillation]
+
+    def check(self, embedding_dim: int, train: str) -> None:
+        super().check(embedding_dim, train)
+        if not (Path(self.teacher) / "embedder.safetensors").is_file():
+            raise OodmlError(f"teacher={self.teacher!r} is no finished run: train it first, then give its folder.")
+
+    def setup(self, context: Context) -> None:
+        super().setup(context)
+        if self.gamma is None:
+            self.gamma = GAMMA_SOP if context.dataset == "sop" else GAMMA
+        # Outside of training there is nothing to learn, and the teacher need not be there any more.
+        self.teach = context.load_teacher(self.teacher) if context.load_teacher else None
+
+    def loss(self, batch: Batch, embedder: Embedder, step: int) -> Tensor:
+        assert self.teach is not None
+        assert self.gamma is not None
+        embeddings = embedder(batch.inputs).heads[HEAD]
+        target = self.teach(batch.inputs)
+        if embedder.gather is not None:
+            target = embedder.gather(target)
+        distance = self.distil(relations(embeddings), relations(target.detach()), self.temperature)
+        return self.objective(embeddings, batch.labels) + self.gamma * distance

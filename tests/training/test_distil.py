@@ -1,0 +1,51 @@
+"""Two-stage distillation: the loss by hand, a teacher that stays as it is, and what is refused."""
+
+import pytest
+import torch
+
+import oodml
+from oodml.methods import Batch, Context
+from oodml.methods._distillation import relations, row_kl
+from oodml.models.embedder import Embedder
+
+
+@pytest.fixture
+def teacher(settings, tmp_path):
+    return oodml.train(settings(out=str(tmp_path / "teacher"), embedding_dim=16)).path
+
+
+def test_the_loss_is_the_base_loss_plus_the_relations_of_the_teacher():
+    torch.manual_seed(0)
+    method = oodml.make_method("distil", teacher="nowhere", base="contrastive", gamma=7.0, temperature=0.5)
+    projection = torch.randn(6, 5)
+    method.setup(Context(4, 3, 6, 10, load_teacher=lambda run: lambda inputs: inputs @ projection))
+    embedder = Embedder(None, method.heads(6), 6)
+    inputs, labels = torch.randn(8, 6), torch.arange(8) % 4
+    batch = Batch(inputs, labels, labels.numpy(), 0, lambda: inputs)
+    torch.manual_seed(1)
+    value = method.loss(batch, embedder, 0)
+    torch.manual_seed(1)
+    embeddings = embedder(inputs).heads["embedding"]
+    expected = method.objective(embeddings, labels)
+    expected = expected + 7.0 * row_kl(relations(embeddings), relations(inputs @ projection), 0.5)
+    assert value.item() == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_a_student_trains_beside_a_teacher_that_stays_as_it_is(settings, teacher, tmp_path):
+    before = (teacher / "embedder.safetensors").read_bytes()
+    method = {"name": "distil", "teacher": str(teacher), "base": "margin", "gamma": 1.0}
+    result = oodml.train(settings(method=method, out=str(tmp_path / "student")))
+    assert 0 <= result.scores["recall@1"] <= 1
+    assert (teacher / "embedder.safetensors").read_bytes() == before
+    embed = oodml.load_embedder(result.path)
+    assert embed(torch.rand(2, 3, 16, 16)).shape == (2, 8)
+
+
+def test_a_teacher_that_is_no_run_is_refused_before_any_data_is_read(settings, tmp_path):
+    with pytest.raises(oodml.OodmlError, match="no finished run"):
+        settings(method={"name": "distil", "teacher": str(tmp_path / "nowhere")})
+
+
+def test_an_unknown_distillation_is_refused():
+    with pytest.raises(oodml.OodmlError, match="r-kl"):
+        oodml.make_method("distil", teacher="x", distillation="rkl")
