@@ -137,6 +137,37 @@ def test_max_pooling_reaches_the_branches_but_not_the_embedding():
     assert batch.inputs.grad[:, FEATURES:].abs().sum() > 0
 
 
+class Maps(nn.Module):
+    """A backbone whose feature maps are its images."""
+
+    def forward(self, images):
+        return images
+
+
+def test_finer_feature_windows_are_distilled_instead_of_the_average():
+    torch.manual_seed(0)
+    method = oodml.make_method("s2sd", targets=[8], variant="msdfa", feature_windows=(2, 3), gamma=2.0)
+    method.setup(Context(CLASSES, 6, 5, 100))
+    embedder = Embedder(Maps(), method.heads(5), 5)
+    images, labels = torch.rand(BATCH, 5, 4, 7), torch.arange(BATCH) % CLASSES
+    batch = Batch(images, labels, labels.numpy(), 0, lambda: images)
+    late, early = method.loss(batch, embedder, 10_000), method.loss(batch, embedder, 0)
+    windows = torch.stack(
+        [images[:, :, y : y + 2, x : x + 3].mean((2, 3)) for y in (0, 2) for x in (0, 3)], dim=-1
+    ).flatten(1)
+    base = relations(embedder.heads["embedding"](images.mean((2, 3))))
+    expected = 2.0 * by_hand("r-kl", base, relations(windows), 1.0)
+    assert (late - early).item() == pytest.approx(expected, rel=1e-4)
+    assert set(embedder.test_weights(backbone=False)) == {
+        "feature_scale", "heads.embedding.weight", "heads.embedding.bias"
+    }  # fmt: skip
+
+
+def test_windows_are_refused_where_there_are_no_feature_maps():
+    with pytest.raises(oodml.OodmlError, match="feature maps"):
+        oodml.make_method("s2sd", feature_windows=(3, 3)).check(128, "head")
+
+
 def test_concurrent_trains_the_features_through_the_wide_spaces_only():
     method, _, batch, _ = run()
     _, same_embedder, same_batch, loss = run(setup="concurrent")

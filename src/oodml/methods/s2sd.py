@@ -18,7 +18,7 @@ from oodml.methods._objective import Spec, as_dict, check_objective, make_object
 from oodml.models.embedder import Embedder, Outputs
 from oodml.models.heads import Head
 
-HEAD, FEATURES = "embedding", "features"
+HEAD, FEATURES, WINDOWS = "embedding", "features", "windows"
 TARGETS = (512, 1024, 1536, 2048)
 GAMMA, GAMMA_SOP = 50.0, 5.0
 FEATURE_START = 1000
@@ -46,7 +46,8 @@ class S2SD(Method):
     f is the embedding kept at test time, g_k are `targets` wide MLPs of `layers` layers on the pooled features, each
     with a copy of the `base` loss and its own mined tuples. KD = T²/b · Σ_rows KL(stop-gradient target ‖ source) of
     row softmaxes of the similarity matrices (`distillation`, `topology`, `detach` choose the ablations of tables 9,
-    11, 15). Features are distilled after `feature_start` steps (default: 1,000, or a tenth of a shorter run).
+    11, 15). Features are distilled after `feature_start` steps (default: 1,000, or a tenth of a shorter run), from
+    averages over windows of the feature map with `feature_windows=(height, width)` (table 14) instead of all of it.
 
     `variant` sets targets, feature_distill and pooling as the paper's abbreviations do (default MSDF); the three may
     also be given one by one. Targets default to those of 512, 1024, 1536, 2048 wider than the embedding. `gamma` is
@@ -69,6 +70,7 @@ class S2SD(Method):
         layers: int = 2,
         detach: bool = True,
         feature_start: int | None = None,
+        feature_windows: Sequence[int] | None = None,
         setup: str = "distil",
         nested_lr: str = "own",
     ) -> None:
@@ -93,11 +95,16 @@ class S2SD(Method):
         self.gamma, self.temperature, self.layers, self.detach = gamma, temperature, layers, detach
         self.distil = DISTILLATIONS[distillation]
         self.topology, self.feature_start = topology, feature_start
+        self.windows = None if feature_windows is None else "windows:{}x{}".format(*feature_windows)
         self.set_up, self.nested_lr = setup, nested_lr
 
     def check(self, embedding_dim: int, train: str) -> None:
         super().check(embedding_dim, train)
         self._widths(embedding_dim)
+        if self.windows and train == "head":
+            raise OodmlError(
+                "feature_windows needs feature maps, and train='head' has pooled features: use train='all'."
+            )
 
     def _widths(self, embedding_dim: int) -> list[int]:
         if self.targets is not None:
@@ -111,8 +118,13 @@ class S2SD(Method):
         return wider
 
     def heads(self, feature_dim: int) -> dict[str, Head]:
-        auxiliary = Head(feature_dim, layers=0, pooling=self.pooling, test=False)  # type: ignore[arg-type]
-        return {HEAD: Head(self.context.embedding_dim), FEATURES: auxiliary}
+        heads = {
+            HEAD: Head(self.context.embedding_dim),
+            FEATURES: Head(feature_dim, layers=0, pooling=self.pooling, test=False),
+        }
+        if self.windows:
+            heads[WINDOWS] = Head(feature_dim, layers=0, pooling=self.windows, test=False)
+        return heads
 
     def setup(self, context: Context) -> None:
         super().setup(context)
@@ -129,14 +141,17 @@ class S2SD(Method):
 
     def loss(self, batch: Batch, embedder: Embedder, step: int) -> Tensor:
         pooled = embedder.pool(batch.inputs)
-        features = embedder.apply_heads(pooled, [FEATURES]).heads[FEATURES]
+        auxiliary = embedder.apply_heads(pooled, [FEATURES, *([WINDOWS] if self.windows else [])]).heads
         seen = pooled.map(Tensor.detach) if self.set_up == "concurrent" else pooled
         embedding = embedder.apply_heads(seen, [HEAD]).heads[HEAD]
         assert self.feature_start is not None
-        return self.terms(embedding, features, batch.labels, self.feature_distill and step >= self.feature_start)
+        distilled = None
+        if self.feature_distill and step >= self.feature_start:
+            distilled = auxiliary[WINDOWS if self.windows else FEATURES].detach()
+        return self.terms(embedding, auxiliary[FEATURES], batch.labels, distilled)
 
-    def terms(self, embedding: Tensor, features: Tensor, labels: Tensor, distil_features: bool) -> Tensor:
-        """Losses of all spaces and the distillation between them."""
+    def terms(self, embedding: Tensor, features: Tensor, labels: Tensor, distilled: Tensor | None) -> Tensor:
+        """Losses of all spaces, the distillation between them, and that of the `distilled` features if given."""
         spaces = [embedding, *self.branches(features)]
         objectives = [self.objective, *self.target_objectives]
         losses = [objective(space, labels) for objective, space in zip(objectives, spaces, strict=True)]
@@ -147,8 +162,8 @@ class S2SD(Method):
         source = torch.stack([similar[i] for i, _ in self.pairs])
         target = torch.stack([similar[j] for _, j in self.pairs])
         distance = self.distil(source, target.detach() if self.detach else target, self.temperature).mean()
-        if distil_features:
-            distance = distance + self.distil(similar[0], relations(features.detach()), self.temperature)
+        if distilled is not None:
+            distance = distance + self.distil(similar[0], relations(distilled), self.temperature)
         return total + self.gamma * distance
 
     def compile_parts(self) -> None:

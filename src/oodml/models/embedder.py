@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from oodml._errors import OodmlError
@@ -16,21 +17,26 @@ from oodml.models.heads import Head, make_head
 
 
 class Pooled(NamedTuple):
-    """Pooled features (b, D); `max` is None unless a head asks for it."""
+    """Pooled features (b, D); `max` and `windows` (b, D · windows) are None unless a head asks for them."""
 
     avg: Tensor
     max: Tensor | None = None
+    windows: Tensor | None = None
 
     def of(self, pooling: str) -> Tensor:
         """The features a head of that pooling reads: the average, or average plus maximum."""
         if pooling == "avg":
             return self.avg
+        if pooling.startswith("windows:"):
+            if self.windows is None:
+                raise OodmlError("These features hold no windows of the feature map: they were pooled before.")
+            return self.windows
         if self.max is None:
             raise OodmlError("These features hold no maximum: no head of this embedder asked for 'avg+max' pooling.")
         return self.avg + self.max
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Pooled:
-        return Pooled(function(self.avg), None if self.max is None else function(self.max))
+        return Pooled(*(None if each is None else function(each) for each in self))  # type: ignore[arg-type]
 
 
 class Outputs(NamedTuple):
@@ -67,6 +73,11 @@ class Embedder(nn.Module):
     def needs_max(self) -> bool:
         return any(head.pooling == "avg+max" for head in self.specs.values())
 
+    @property
+    def window(self) -> tuple[int, int] | None:
+        """The windows of the feature map that some head reads."""
+        return next((head.window for head in self.specs.values() if head.window), None)
+
     def forward(self, inputs: Tensor) -> Outputs:
         return self.apply_heads(self.pool(inputs))
 
@@ -76,9 +87,11 @@ class Embedder(nn.Module):
         if self.gather is not None and self.training:
             flat = self.gather(flat)
         flat = flat / self.feature_scale
-        if flat.shape[-1] == 2 * self.feature_dim:
-            return Pooled(*flat.split(self.feature_dim, dim=-1))
-        return Pooled(flat)
+        average, rest = flat[:, : self.feature_dim], flat[:, self.feature_dim :]
+        if inputs.ndim == 4 and self.window is not None:
+            reach = self.feature_dim * self.needs_max
+            return Pooled(average, rest[:, :reach] if reach else None, rest[:, reach:])
+        return Pooled(average, rest if rest.shape[1] else None)
 
     def apply_heads(self, pooled: Pooled, names: Iterable[str] | None = None) -> Outputs:
         """The heads' raw outputs on given features; `names` restricts them."""
@@ -86,7 +99,7 @@ class Embedder(nn.Module):
         return Outputs(pooled, {n: self.heads[n](pooled.of(self.specs[n].pooling)) for n in chosen})
 
     def _image_features(self, images: Tensor) -> Tensor:
-        """Backbone and pooling: (b, D), or (b, 2D) with the maximum behind the average."""
+        """Backbone and pooling: the average, then the maximum and the windows where a head asks for them."""
         with torch.no_grad() if self.backbone_frozen else nullcontext():
             if self.chunk is None or not torch.is_grad_enabled() or self.backbone_frozen:
                 return self._pool_maps(images)
@@ -98,8 +111,12 @@ class Embedder(nn.Module):
             maps = self.backbone(images)
         # Heads and losses never work in half precision.
         exact = maps.dtype if maps.dtype == torch.float64 else torch.float32
-        average = maps.mean((2, 3), dtype=exact)
-        return torch.cat([average, maps.amax((2, 3)).to(exact)], 1) if self.needs_max else average
+        parts = [maps.mean((2, 3), dtype=exact)]
+        if self.needs_max:
+            parts.append(maps.amax((2, 3)).to(exact))
+        if self.window is not None:
+            parts.append(F.avg_pool2d(maps.to(exact), self.window).flatten(1))
+        return torch.cat(parts, 1) if len(parts) > 1 else parts[0]
 
     def test_weights(self, backbone: bool) -> dict[str, Tensor]:
         """The tensors a trained embedder keeps: test-time heads only, the backbone on request."""

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
 
 from torch import nn
 
 from oodml._errors import OodmlError
 
-Pooling = Literal["avg", "avg+max"]
+Pooling = str  # "avg", "avg+max", or "windows:HxW": averages over windows of the feature map, not over all of it
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,14 @@ class Head:
             raise OodmlError(f"A head needs at least one output, got dim={self.dim}.")
         if self.layers < 0:
             raise OodmlError(f"A head has 0 or more layers, got layers={self.layers}.")
-        if self.pooling not in ("avg", "avg+max"):
-            raise OodmlError(f"A head's pooling is 'avg' or 'avg+max', got {self.pooling!r}.")
+        if self.pooling not in ("avg", "avg+max") and self.window is None:
+            raise OodmlError(f"A head's pooling is 'avg', 'avg+max' or 'windows:HxW', got {self.pooling!r}.")
+
+    @property
+    def window(self) -> tuple[int, int] | None:
+        """Height and width of the windows of a "windows:HxW" head."""
+        found = re.fullmatch(r"windows:([1-9]\d*)x([1-9]\d*)", self.pooling)
+        return (int(found[1]), int(found[2])) if found else None
 
 
 def make_head(head: Head, feature_dim: int) -> nn.Module:
