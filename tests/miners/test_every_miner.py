@@ -293,7 +293,8 @@ def test_rho_wraps_any_triplet_miner_and_leaves_it_alone_at_zero() -> None:
 
 
 def test_rho_has_a_gradient_with_two_samples_a_class() -> None:
-    x = torch.randn(8, 4, requires_grad=True)
+    classes = torch.randn(4, 4).repeat_interleave(2, 0)
+    x = (classes + 0.1 * torch.randn(8, 4)).requires_grad_()  # near its mate, so within the margin that pushes
     loss = oodml.make_loss("margin", num_classes=4, miner={"name": "rho", "p_switch": 1.0})
     loss(x, torch.arange(8) // 2).backward()
     assert x.grad.abs().sum() > 0
