@@ -89,7 +89,7 @@ class RunConfig(BaseModel):
         try:
             super().__init__(**values)
         except ValidationError as error:
-            raise _explain(error, type(self)) from None
+            raise explain_settings(error, type(self)) from None
 
     @field_validator("dataset", mode="after")
     @classmethod
@@ -189,13 +189,7 @@ class RunConfig(BaseModel):
     @classmethod
     def load(cls, path: str | Path, **overrides: Any) -> RunConfig:
         """Read a YAML file; `overrides` replace its values."""
-        try:
-            values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-        except (OSError, yaml.YAMLError) as error:
-            raise OodmlError(f"Could not read the settings {path}: {error}") from error
-        if not isinstance(values, dict):
-            raise OodmlError(f"{path} must hold settings as 'key: value' lines, e.g. 'dataset: glyphs'.")
-        return cls(**{**values, **overrides})
+        return cls(**{**read_settings(path, "settings"), **overrides})
 
 
 def as_split(split: Any) -> Split:
@@ -277,7 +271,18 @@ def check_schedule(spec: str | Mapping[str, Any]) -> dict[str, Any]:
     return options
 
 
-def _explain(error: ValidationError, model: type[BaseModel]) -> OodmlError:
+def read_settings(path: str | Path, what: str) -> dict[str, Any]:
+    """The 'key: value' lines of a YAML file; `what` names it in an error."""
+    try:
+        values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError) as error:
+        raise OodmlError(f"Could not read the {what} {path}: {error}") from error
+    if not isinstance(values, dict):
+        raise OodmlError(f"{path} must hold settings as 'key: value' lines, e.g. 'dataset: glyphs'.")
+    return values
+
+
+def explain_settings(error: ValidationError, model: type[BaseModel]) -> OodmlError:
     """Pydantic's report as one sentence a setting, with the nearest valid name for an unknown one."""
     sentences = []
     for each in error.errors():

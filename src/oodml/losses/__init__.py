@@ -71,4 +71,4 @@ def _build_miner(spec: str | Miner | dict[str, Any] | None, generator: torch.Gen
     raise OodmlError(f"miner must be a name, a dict with a 'name', a miner or None, got {spec!r}.")
 
 
-__all__ = ["Loss", "list_losses", "loss_record", "loss_records", "make_loss", "make_miner", "register_loss"]
+__all__ = ["Loss", "list_losses", "loss_record", "loss_records", "make_loss", "register_loss"]

@@ -13,6 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from oodml._errors import OodmlError
+
 
 def relations(embeddings: Tensor) -> Tensor:
     """Cosine similarities (b, b) of a batch, the diagonal included as in the authors' code."""
@@ -64,6 +66,20 @@ DISTILLATIONS: dict[str, Distillation] = {
     "cosine": row_cosine,
     "euclidean": row_euclidean,
 }
+
+
+GAMMA, GAMMA_SOP = 50.0, 5.0
+
+
+def papers_gamma(dataset: str) -> float:
+    """The weight of distillation in the papers: 50, and 5 on SOP."""
+    return GAMMA_SOP if dataset == "sop" else GAMMA
+
+
+def check_strength(gamma: float | None, temperature: float) -> None:
+    """Raise for a weight or a temperature that makes no sense; gamma None is the papers' value."""
+    if temperature <= 0 or (gamma is not None and gamma < 0):
+        raise OodmlError(f"Distillation needs temperature > 0 and gamma >= 0, got {temperature} and {gamma}.")
 
 
 def distilled_pairs(topology: str, branches: int) -> list[tuple[int, int]]:

@@ -9,10 +9,9 @@ from torch import Tensor
 from oodml._errors import OodmlError, unknown_name
 from oodml.methods import register_method
 from oodml.methods._base import Batch, Context
-from oodml.methods._distillation import DISTILLATIONS, relations
+from oodml.methods._distillation import DISTILLATIONS, check_strength, papers_gamma, relations
 from oodml.methods._objective import Spec
 from oodml.methods.plain import HEAD, Plain
-from oodml.methods.s2sd import GAMMA, GAMMA_SOP
 from oodml.models.embedder import Embedder
 
 
@@ -37,8 +36,7 @@ class Distil(Plain):
         super().__init__(base)
         if distillation not in DISTILLATIONS:
             raise unknown_name("value of distil's distillation:", distillation, DISTILLATIONS)
-        if temperature <= 0 or (gamma is not None and gamma < 0):
-            raise OodmlError(f"Distillation needs temperature > 0 and gamma >= 0, got {temperature} and {gamma}.")
+        check_strength(gamma, temperature)
         self.teacher, self.gamma, self.temperature = str(teacher), gamma, temperature
         self.distil = DISTILLATIONS[distillation]
 
@@ -50,7 +48,7 @@ class Distil(Plain):
     def setup(self, context: Context) -> None:
         super().setup(context)
         if self.gamma is None:
-            self.gamma = GAMMA_SOP if context.dataset == "sop" else GAMMA
+            self.gamma = papers_gamma(context.dataset)
         # Outside of training there is nothing to learn, and the teacher need not be there any more.
         self.teach = context.load_teacher(self.teacher) if context.load_teacher else None
 

@@ -13,14 +13,20 @@ from oodml._errors import OodmlError, unknown_name
 from oodml.methods import register_method
 from oodml.methods._base import Batch, Context, Method
 from oodml.methods._branches import Branches
-from oodml.methods._distillation import DISTILLATIONS, TOPOLOGIES, distilled_pairs, relations
+from oodml.methods._distillation import (
+    DISTILLATIONS,
+    TOPOLOGIES,
+    check_strength,
+    distilled_pairs,
+    papers_gamma,
+    relations,
+)
 from oodml.methods._objective import Spec, as_dict, check_objective, make_objective
 from oodml.models.embedder import Embedder, Outputs
 from oodml.models.heads import Head
 
 HEAD, FEATURES, WINDOWS = "embedding", "features", "windows"
 TARGETS = (512, 1024, 1536, 2048)
-GAMMA, GAMMA_SOP = 50.0, 5.0
 FEATURE_START = 1000
 # What the papers' abbreviations stand for: one target or several, features too, averages plus maxima.
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -88,8 +94,7 @@ class S2SD(Method):
             raise OodmlError(f"S2SD takes 1 to 16 targets, got {len(self.targets)}.")
         if not 0 <= layers <= 4:
             raise OodmlError(f"S2SD's branches have 0 to 4 layers, got layers={layers}.")
-        if temperature <= 0 or (gamma is not None and gamma < 0):
-            raise OodmlError(f"S2SD needs temperature > 0 and gamma >= 0, got {temperature} and {gamma}.")
+        check_strength(gamma, temperature)
         self.spec = as_dict(base, "base")
         self.spherical = check_objective(self.spec).normalise
         self.gamma, self.temperature, self.layers, self.detach = gamma, temperature, layers, detach
@@ -129,7 +134,7 @@ class S2SD(Method):
     def setup(self, context: Context) -> None:
         super().setup(context)
         if self.gamma is None:
-            self.gamma = GAMMA_SOP if context.dataset == "sop" else GAMMA
+            self.gamma = papers_gamma(context.dataset)
         if self.feature_start is None:
             self.feature_start = min(FEATURE_START, context.total_steps // 10)
         self.branches = Branches(context.feature_dim, self._widths(context.embedding_dim), self.layers)

@@ -8,12 +8,10 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from oodml._errors import OodmlError, unknown_name
-from oodml.config import RunConfig
-from oodml.config import _explain as explain_settings
+from oodml.config import RunConfig, explain_settings, read_settings
 from oodml.shift import Split
 
 
@@ -78,13 +76,7 @@ class StudyConfig(BaseModel):
     @classmethod
     def load(cls, path: str | Path, **overrides: Any) -> StudyConfig:
         """Read a YAML file; `overrides` replace its values."""
-        try:
-            values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-        except (OSError, yaml.YAMLError) as error:
-            raise OodmlError(f"Could not read the study {path}: {error}") from error
-        if not isinstance(values, dict):
-            raise OodmlError(f"{path} must hold settings as 'key: value' lines, e.g. 'dataset: glyphs'.")
-        return cls(**{**values, **overrides})
+        return cls(**{**read_settings(path, "study"), **overrides})
 
 
 @dataclass(frozen=True)
