@@ -19,8 +19,8 @@ test-long: $(VENV)/.dev
 	$(BIN)/python -m pytest -m long
 
 lint: $(VENV)/.dev
-	$(BIN)/ruff check src tests benchmarks
-	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check --no-cache src tests benchmarks
+	$(BIN)/ruff format --no-cache --check src tests benchmarks
 	$(BIN)/mypy
 
 format: $(VENV)/.dev

@@ -6,9 +6,9 @@ from pathlib import Path
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
-import conftest  # noqa: F401 - registers the data set
 import test_distributed
 
+import conftest  # noqa: F401 - registers the data set
 import oodml
 from oodml.training.distributed import join
 
