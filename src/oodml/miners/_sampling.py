@@ -29,12 +29,16 @@ def choose(weights: Tensor, generator: torch.Generator | None) -> tuple[Tensor, 
 
     Booleans are weights too: uniform over the True ones.
     """
+    return choose_at(weights, uniforms(len(weights), weights.device, generator))
+
+
+def choose_at(weights: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
+    """`choose`, with the uniform number (b,) of each row given."""
     cumulative = weights.cumsum(1, dtype=torch.float64)
     totals = cumulative[:, -1:]
     # u is a multiple of 2⁻⁵³ below 1, so u·total stays below total after rounding; right=True takes the first column
     # whose cumulated weight exceeds it, which is never one of weight 0.
-    targets = uniforms(len(weights), weights.device, generator)[:, None] * totals
-    columns = torch.searchsorted(cumulative, targets, right=True).clamp_(max=weights.shape[1] - 1)
+    columns = torch.searchsorted(cumulative, points[:, None] * totals, right=True).clamp_(max=weights.shape[1] - 1)
     return columns[:, 0], totals[:, 0] > 0
 
 
