@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +15,16 @@ from oodml._errors import OodmlError, unknown_name
 from oodml.study.ags import ags
 from oodml.study.statistics import Comparison, Estimate, compare, estimate
 
+TRAINED = "trained"
+
 
 @dataclass(frozen=True)
 class Row:
-    """One finished run: where it stands in the grid, what it scored, what the untrained backbone scores there."""
+    """One finished run: where it stands in the grid, what it scored, what the untrained backbone scores there.
+
+    kind       "trained", or for an encoder that was only scored: "generic" (published weights) or "own"
+    structure  measures of the embedding space by side: {"train": {"rho": ...}, "test": {...}}
+    """
 
     method: str
     split: str
@@ -27,6 +34,8 @@ class Row:
     untrained: Mapping[str, float] = field(default_factory=dict)
     seconds: float = float("nan")
     path: Path | None = None
+    kind: str = TRAINED
+    structure: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
 class StudyTable:
@@ -37,15 +46,22 @@ class StudyTable:
         if not self.rows:
             raise OodmlError("The study has no finished run yet. Run it first.")
         self.methods = list(dict.fromkeys(row.method for row in self.rows))
+        self.kinds = {row.method: row.kind for row in self.rows}
         fids = {row.split: row.fid for row in self.rows}
         self.splits = sorted(fids, key=lambda name: (fids[name], name))
         self.fids = [fids[name] for name in self.splits]
         self.seeds = sorted({row.seed for row in self.rows})
 
     @cached_property
+    def trained(self) -> list[str]:
+        """Methods that were trained here, in the order of the table."""
+        return [method for method in self.methods if self.kinds[method] == TRAINED]
+
+    @cached_property
     def metrics(self) -> list[str]:
-        """Metrics that every run carries, in the order of the first run."""
-        return [m for m in self.rows[0].scores if all(m in row.scores for row in self.rows)]
+        """Metrics that every run carries, in the order of the first; an encoder scored elsewhere may lack some."""
+        rows = [row for row in self.rows if row.kind == TRAINED] or self.rows
+        return [m for m in rows[0].scores if all(m in row.scores for row in rows)]
 
     def scores(self, metric: str) -> NDArray[np.float64]:
         """(method, split, seed); NaN where a run is missing."""
@@ -55,42 +71,90 @@ class StudyTable:
         """What training bought: score − score of the untrained backbone on the same split; (method, split, seed)."""
         return self._grid(metric, lambda row: row.scores.get(metric, np.nan) - row.untrained.get(metric, np.nan))
 
+    def structure(self, metric: str, side: str = "train") -> NDArray[np.float64]:
+        """A measure of the embedding space, such as `rho`, on the classes of one side; (method, split, seed)."""
+        known = {name for row in self.rows for name in row.structure.get(side, ())}
+        if metric not in known:
+            raise unknown_name(f"structure metric of the {side} classes:", metric, known)
+        return self._filled(lambda row: row.structure.get(side, {}).get(metric, np.nan))
+
     def _grid(self, metric: str, value: Callable[[Row], float]) -> NDArray[np.float64]:
         if metric not in self.metrics:
             raise unknown_name("metric", metric, self.metrics)
+        return self._filled(value)
+
+    def _filled(self, value: Callable[[Row], float]) -> NDArray[np.float64]:
         grid = np.full((len(self.methods), len(self.splits), len(self.seeds)), np.nan)
         for row in self.rows:
             place = self.methods.index(row.method), self.splits.index(row.split), self.seeds.index(row.seed)
             grid[place] = value(row)
         return grid
 
+    def means(self, metric: str) -> NDArray[np.float64]:
+        """Mean over seeds, (method, split); NaN where a method has no run."""
+        return mean_over_seeds(self.scores(metric))
+
     def untrained(self, metric: str) -> NDArray[np.float64]:
-        """Scores of the untrained backbone, one a split."""
-        per_split = {row.split: row.untrained.get(metric, np.nan) for row in self.rows}
-        return np.array([per_split[name] for name in self.splits])
+        """Scores of the untrained backbone, one a split; NaN where no run measured it."""
+        per_split: dict[str, float] = {}
+        for row in self.rows:
+            if metric in row.untrained:
+                per_split[row.split] = row.untrained[metric]
+        return np.array([per_split.get(name, np.nan) for name in self.splits])
 
     def difference_to_mean(self, metric: str) -> NDArray[np.float64]:
-        """Mean score of a method minus the mean over methods, on each split (ooDML fig. 2, below); (method, split)."""
-        means = np.nanmean(self.scores(metric), axis=2)
-        return means - np.nanmean(means, axis=0)
+        """Mean score of a method minus the mean over trained methods, on each split (ooDML fig. 2); (method, split)."""
+        means = self.means(metric)
+        of_trained = means[[self.methods.index(name) for name in self.trained or self.methods]]
+        return means - mean_over_seeds(of_trained.T)
 
     def cell(self, metric: str, method: str, split: str) -> Estimate | None:
+        """Mean, sd and 95 % interval over seeds; None without a run."""
         values = self.scores(metric)[self.methods.index(method), self.splits.index(split)]
         values = values[~np.isnan(values)]
         return estimate(values) if values.size else None
 
     def ags(self, metric: str) -> dict[str, Estimate]:
-        """AGS of every method that has all its runs, best first; one that lacks a split or a seed is not ranked."""
+        """AGS of every method, best first; one that lacks a split for any of its seeds is not ranked."""
         result = {}
         for method, grid in zip(self.methods, self.scores(metric), strict=True):
-            if not np.isnan(grid).any():
-                result[method] = estimate([ags(self.fids, grid[:, seed]) for seed in range(grid.shape[1])])
+            own = grid[:, ~np.isnan(grid).all(axis=0)]
+            if own.size and not np.isnan(own).any():
+                result[method] = estimate([ags(self.fids, own[:, seed]) for seed in range(own.shape[1])])
         return dict(sorted(result.items(), key=lambda item: -item[1].mean))
 
     def compare(self, metric: str, first: str, second: str) -> Comparison:
+        """AGS(first) − AGS(second) over the seeds that both have on every split.
+
+        An encoder that was only scored has no seed: its one value on a split stands against every seed of the other.
+        """
         grid = self.scores(metric)
-        a, b = grid[self.methods.index(first)], grid[self.methods.index(second)]
+        a, b = (self._of(grid, name) for name in (first, second))
+        if self.kinds[first] != self.kinds[second]:
+            a, b = (_repeated(x) if self.kinds[n] != TRAINED else x for x, n in ((a, first), (b, second)))
         complete = ~(np.isnan(a) | np.isnan(b)).any(axis=0)
         if not complete.any():
             raise OodmlError(f"{first!r} and {second!r} have no seed in common that ran on every split.")
         return compare(first, second, self.fids, a[:, complete], b[:, complete])
+
+    def comparisons(self, metric: str) -> list[Comparison]:
+        """Every pair of ranked methods, the better one first, in the order of the ranking."""
+        return [self.compare(metric, first, second) for first, second in combinations(self.ags(metric), 2)]
+
+    def _of(self, grid: NDArray[np.float64], method: str) -> NDArray[np.float64]:
+        if method not in self.methods:
+            raise unknown_name("method", method, self.methods)
+        return grid[self.methods.index(method)]
+
+
+def mean_over_seeds(grid: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Mean over the last axis without NaN; NaN where nothing is left."""
+    there = ~np.isnan(grid)
+    count = there.sum(axis=-1)
+    total = np.where(there, grid, 0.0).sum(axis=-1)
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+
+
+def _repeated(grid: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(split, seed) with the one value of every split under every seed."""
+    return np.broadcast_to(mean_over_seeds(grid)[:, None], grid.shape)
