@@ -54,3 +54,43 @@ def test_unknown_metric_and_empty_study_are_refused():
         StudyTable(rows()).scores("recal@1")
     with pytest.raises(oodml.OodmlError, match="no finished run"):
         StudyTable([])
+
+
+def with_generic(metrics=("recall@1",)):
+    generic = [
+        Row("generic", split, fid, 0, dict.fromkeys(metrics, 0.85 - fid / 100), kind="generic")
+        for split, fid in (("hard", 30.0), ("easy", 5.0), ("medium", 12.0))
+    ]
+    return StudyTable([*rows(), *generic])
+
+
+def test_an_encoder_without_seeds_is_ranked_and_compared_with_every_seed_of_the_others():
+    table = with_generic()
+    assert list(table.ags("recall@1")) == ["good", "generic", "bad"]
+    assert table.ags("recall@1")["generic"].n == 1
+    found = table.compare("recall@1", "good", "generic")
+    ags = table.ags("recall@1")
+    assert found.difference == pytest.approx(ags["good"].mean - ags["generic"].mean)
+    assert found.distinguishable
+    assert [(c.first, c.second) for c in table.comparisons("recall@1")] == [
+        ("good", "generic"),
+        ("good", "bad"),
+        ("generic", "bad"),
+    ]
+
+
+def test_an_encoder_without_seeds_does_not_shift_the_mean_of_the_methods():
+    table = with_generic()
+    difference = table.difference_to_mean("recall@1")
+    np.testing.assert_allclose(difference[:2], StudyTable(rows()).difference_to_mean("recall@1"))
+    np.testing.assert_allclose(difference[2], table.means("recall@1")[2] - table.means("recall@1")[:2].mean(axis=0))
+
+
+def test_an_encoder_that_lacks_a_metric_hides_it_from_nobody():
+    table = with_generic(metrics=("map@r",))
+    assert table.metrics == ["recall@1"]
+    assert list(table.ags("recall@1")) == ["good", "bad"]
+
+
+def test_untrained_scores_stand_one_a_split():
+    np.testing.assert_allclose(with_generic().untrained("recall@1"), 0.3)

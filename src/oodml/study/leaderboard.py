@@ -1,0 +1,87 @@
+"""The standing of every method and encoder of a study, as one file for people and one for programs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from itertools import pairwise
+from typing import Any
+
+from oodml.study.forecast import study_errors
+from oodml.study.statistics import Estimate
+from oodml.study.table import StudyTable
+
+FORMAT = 1
+
+
+def leaderboard(table: StudyTable, metrics: Sequence[str] | None = None) -> dict[str, Any]:
+    """Ranking by AGS for every metric, as plain data: fractions, None for what cannot be said.
+
+    A method that lacks a split stands under `not_ranked`. With a single shift there is no AGS: the mean over splits
+    ranks instead, and `ranked_by` says so.
+    """
+    chosen = list(metrics or table.metrics)
+    splits = [{"name": name, "fid": fid} for name, fid in zip(table.splits, table.fids, strict=True)]
+    return {"format": FORMAT, "splits": splits, "metrics": {metric: _standing(table, metric) for metric in chosen}}
+
+
+def _standing(table: StudyTable, metric: str) -> dict[str, Any]:
+    several = len(set(table.fids)) > 1
+    ranking = table.ags(metric) if several else _by_mean(table, metric)
+    errors = study_errors(table, metric) if len(set(table.fids)) > 2 else {}
+    rows = []
+    for rank, (method, score) in enumerate(ranking.items(), 1):
+        cells = {split: table.cell(metric, method, split) for split in table.splits}
+        row = {"rank": rank, "method": method, "kind": table.kinds[method], "score": _plain(score)}
+        rows.append({**row, "splits": {split: _plain(cell) for split, cell in cells.items() if cell is not None}})
+    compared = [table.compare(metric, a, b) for a, b in pairwise(ranking)] if several else []
+    return {
+        "ranked_by": "AGS" if several else "mean",
+        "ranking": rows,
+        "not_ranked": [method for method in table.methods if method not in ranking],
+        "neighbours": [{**_finite(asdict(each)), "sentence": each.sentence} for each in compared],
+        "leave_one_out_error": sum(errors.values()) / len(errors) if errors else None,
+    }
+
+
+def _by_mean(table: StudyTable, metric: str) -> dict[str, Estimate]:
+    cells = {method: table.cell(metric, method, table.splits[0]) for method in table.methods}
+    found = {method: cell for method, cell in cells.items() if cell is not None}
+    return dict(sorted(found.items(), key=lambda item: -item[1].mean))
+
+
+def as_markdown(board: dict[str, Any], title: str = "Leaderboard") -> str:
+    """The same for people: one table a metric, per cent, and a sentence on each pair of neighbours."""
+    names = [f"{each['name']} (FID {each['fid']:.3g})" for each in board["splits"]]
+    parts = [f"# {title}"]
+    for metric, standing in board["metrics"].items():
+        heads = ["#", "method", "kind", standing["ranked_by"], *names]
+        lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
+        for row in standing["ranking"]:
+            cells = [_percent(row["splits"].get(each["name"])) for each in board["splits"]]
+            told = [str(row["rank"]), row["method"], row["kind"], _percent(row["score"]), *cells]
+            lines.append(f"| {' | '.join(each.replace('|', '/') for each in told)} |")
+        parts += [f"## {metric}, per cent", "\n".join(lines)]
+        if standing["not_ranked"]:
+            parts.append(f"Not ranked, since a split is missing: {', '.join(standing['not_ranked'])}.")
+        parts += [f"- {each['sentence']}" for each in standing["neighbours"]]
+        if standing["leave_one_out_error"] is not None:
+            error = f"{100 * standing['leave_one_out_error']:.1f}"
+            parts.append(f"A left-out split is predicted from the others to {error} points (mean over methods).")
+    return "\n\n".join(parts).replace("\n\n- ", "\n- ") + "\n"
+
+
+def _plain(value: Estimate) -> dict[str, Any]:
+    return _finite(asdict(value))
+
+
+def _finite(values: dict[str, Any]) -> dict[str, Any]:
+    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
+
+
+def _percent(value: dict[str, Any] | None) -> str:
+    if value is None:
+        return "–"
+    spread = f" ± {100 * value['half_width']:.1f}" if value["half_width"] is not None else ""
+    return f"{100 * value['mean']:.1f}{spread}"
