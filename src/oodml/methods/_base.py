@@ -25,9 +25,14 @@ class Context:
     feature_dim: int  # size of the pooled features
     total_steps: int
     dataset: str = ""
+    train: str = "all"  # or "head"
+    lr: float = 1e-5  # the base rate
+    batch_size: int = 0  # of the whole batch, over all processes
+    num_images: int = 0  # of the training set
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     generator: torch.Generator | None = None  # on `device`; seeded anew before every batch, so resume is exact
     load_teacher: Callable[[str], Callable[[Tensor], Tensor]] | None = None  # a finished run as inputs -> embeddings
+    cluster: Callable[[Tensor, int], Tensor] | None = None  # k-means: (rows (n, D), k) -> the cluster of each, (n,)
 
 
 @dataclass(frozen=True)
@@ -46,16 +51,20 @@ class Method(nn.Module):
     """Heads, losses and whatever else turns a batch into a number to minimise.
 
     Life: `__init__(**options)` checks the options and reads no data; `check` refuses what a run cannot do; `heads`
-    says which heads the embedder needs; `setup` builds losses and other modules once the number of classes is known.
-    A step draws `batches_per_step` batches, and each is one call of `loss`, one backward pass and one update
-    (parameters that took no part have no gradient and stay put); `after_step` then does the method's own
-    bookkeeping: a momentum encoder, a step of one of its `extra_optimisers`.
+    says which heads the embedder needs; `setup` builds losses and other modules once the number of classes is known;
+    `connect` shows the embedder to a method that copies parts of it. A step draws `batches_per_step` batches, and each
+    is one call of `loss`, one backward pass and one update (parameters that took no part have no gradient and stay
+    put); `after_step` then does the method's own bookkeeping: a momentum encoder, a step of an extra optimiser.
+
+    Most methods write `features_loss`, the part after the backbone: another method can then wrap them and share one
+    pass of the backbone with them. One that cannot be written so replaces `loss`, and cannot be wrapped.
 
     State that must survive a resume belongs in parameters and buffers; randomness comes from `Context.generator`.
     """
 
     batches_per_step: int = 1
     needs_images: bool = False  # True: cannot work from cached features
+    mixable: bool = True  # False: looks at more of a batch than features and labels, which cannot be mixed with others
     context: Context
 
     def check(self, embedding_dim: int, train: str) -> None:
@@ -75,8 +84,19 @@ class Method(nn.Module):
         """Build losses and modules; runs on the CPU, with torch's default generator seeded by the run."""
         self.context = context
 
+    def connect(self, embedder: Embedder) -> None:
+        """Copy what the method needs of the embedder, on the CPU, before it moves to the device or is compiled."""
+
+    def inputs(self, batch: Batch) -> Tensor:
+        """What the backbone is shown."""
+        return batch.inputs
+
     def loss(self, batch: Batch, embedder: Embedder, step: int) -> Tensor:
         """The number to minimise, a scalar on the device; no host synchronisation."""
+        return self.features_loss(embedder.pool(self.inputs(batch)), batch, embedder, step)
+
+    def features_loss(self, pooled: Pooled, batch: Batch, embedder: Embedder, step: int) -> Tensor:
+        """The loss on the pooled features of `inputs(batch)`, whoever computed them."""
         raise NotImplementedError
 
     def compile_parts(self) -> None:
@@ -88,6 +108,14 @@ class Method(nn.Module):
     def test_embedding(self, outputs: Outputs) -> Tensor:
         """The embedding users get, (b, embedding_dim), on the sphere where the method's loss is."""
         raise NotImplementedError
+
+    def watched(self, outputs: Outputs) -> dict[str, Tensor]:
+        """Other embeddings (b, d), by name, whose scores stand beside those of the test embedding in the history."""
+        return {}
+
+    def facts(self) -> dict[str, float]:
+        """Numbers of the method's own for the history, asked for at every evaluation."""
+        return {}
 
     def param_groups(self, base_lr: float) -> list[dict[str, Any]]:
         """The method's own parameters (proxies, boundaries, ...) with their learning rates."""

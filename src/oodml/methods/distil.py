@@ -12,7 +12,7 @@ from oodml.methods._base import Batch, Context
 from oodml.methods._distillation import DISTILLATIONS, check_strength, papers_gamma, relations
 from oodml.methods._objective import Spec
 from oodml.methods.plain import HEAD, Plain
-from oodml.models.embedder import Embedder
+from oodml.models.embedder import Embedder, Pooled
 
 
 @register_method("distil", paper="Roth et al. 2021, S2SD, table 7 (Distill Student)", search={"gamma": (1.0, 250.0)})
@@ -24,6 +24,8 @@ class Distil(Plain):
     `teacher` is the folder of a finished run, usually one of a larger `embedding_dim`; it sees the same views and
     stays as it is. KD, `distillation`, `temperature` and the default `gamma` are those of S2SD.
     """
+
+    mixable = False  # the teacher sees the views as they are
 
     def __init__(
         self,
@@ -52,10 +54,10 @@ class Distil(Plain):
         # Outside of training there is nothing to learn, and the teacher need not be there any more.
         self.teach = context.load_teacher(self.teacher) if context.load_teacher else None
 
-    def loss(self, batch: Batch, embedder: Embedder, step: int) -> Tensor:
+    def features_loss(self, pooled: Pooled, batch: Batch, embedder: Embedder, step: int) -> Tensor:
         assert self.teach is not None
         assert self.gamma is not None
-        embeddings = embedder(batch.inputs).heads[HEAD]
+        embeddings = embedder.apply_heads(pooled, [HEAD]).heads[HEAD]
         target = self.teach(batch.inputs)
         if embedder.gather is not None:
             target = embedder.gather(target)

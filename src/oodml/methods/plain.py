@@ -12,7 +12,7 @@ from oodml._errors import OodmlError
 from oodml.methods import register_method
 from oodml.methods._base import Batch, Context, Method
 from oodml.methods._objective import Spec, as_dict, check_objective, make_objective
-from oodml.models.embedder import Embedder, Outputs
+from oodml.models.embedder import Embedder, Outputs, Pooled
 from oodml.models.heads import Head
 
 HEAD = "embedding"
@@ -63,14 +63,15 @@ class Plain(Method):
         super().setup(context)
         self.objective = make_objective(self.spec, context)
 
-    def loss(self, batch: Batch, embedder: Embedder, step: int) -> Tensor:
-        inputs = batch.inputs
-        if self.input_noise:
-            inputs = inputs + self.input_noise * self._normal(inputs)
-        pooled = embedder.pool(inputs)
+    def inputs(self, batch: Batch) -> Tensor:
+        if not self.input_noise:
+            return batch.inputs
+        return batch.inputs + self.input_noise * self._normal(batch.inputs)
+
+    def features_loss(self, pooled: Pooled, batch: Batch, embedder: Embedder, step: int) -> Tensor:
         if self.dropout:
             pooled = pooled.map(self._drop)
-        embeddings = embedder.apply_heads(pooled).heads[HEAD]
+        embeddings = embedder.apply_heads(pooled, [HEAD]).heads[HEAD]
         if self.output_noise:
             length = embeddings.detach().norm(dim=1).mean() / embeddings.shape[1] ** 0.5
             embeddings = embeddings + self.output_noise * length * self._normal(embeddings)

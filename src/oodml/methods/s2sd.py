@@ -22,7 +22,7 @@ from oodml.methods._distillation import (
     relations,
 )
 from oodml.methods._objective import Spec, as_dict, check_objective, make_objective
-from oodml.models.embedder import Embedder, Outputs
+from oodml.models.embedder import Embedder, Outputs, Pooled
 from oodml.models.heads import Head
 
 HEAD, FEATURES, WINDOWS = "embedding", "features", "windows"
@@ -144,8 +144,7 @@ class S2SD(Method):
             make_objective(self.spec, context, width) for width in self.branches.widths
         )
 
-    def loss(self, batch: Batch, embedder: Embedder, step: int) -> Tensor:
-        pooled = embedder.pool(batch.inputs)
+    def features_loss(self, pooled: Pooled, batch: Batch, embedder: Embedder, step: int) -> Tensor:
         auxiliary = embedder.apply_heads(pooled, [FEATURES, *([WINDOWS] if self.windows else [])]).heads
         seen = pooled.map(Tensor.detach) if self.set_up == "concurrent" else pooled
         embedding = embedder.apply_heads(seen, [HEAD]).heads[HEAD]

@@ -23,6 +23,7 @@ from oodml.training.distributed import Processes
 from oodml.training.embedding import frozen_embedder
 from oodml.training.initial import initial_backbone
 from oodml.training.schedule import make_schedule
+from oodml.training.scoring import cluster
 from oodml.training.seeds import child_seed, reseed
 from oodml.training.sets import Sets, choose_sets, choose_split
 from oodml.training.sources import FeatureSource, ImageSource, Source, to_device
@@ -123,14 +124,20 @@ def build_job(config: RunConfig, out: Path, images: Images, processes: Processes
         feature_dim=backbone.feature_dim,
         total_steps=total_steps,
         dataset=dataset.name,
+        train=config.train or "all",
+        lr=float(config.lr or 0),
+        batch_size=int(config.batch_size or 0),
+        num_images=len(sets.fit),
         device=device,
         generator=generator,
         load_teacher=lambda run: frozen_embedder(run, str(device)),
+        cluster=lambda rows, k: cluster(rows, k, child_seed(config.seed, "k-means"), processes),
     )
     with own_seed(child_seed(config.seed, "init")):
         method.setup(context)
         embedder = Embedder(backbone, method.heads(backbone.feature_dim), backbone.feature_dim)
     source = _make_source(config, images, embedder, sets, processes)
+    method.connect(embedder)
     _place(embedder, method, config, processes)
     groups = embedder.param_groups(float(config.lr or 0), float(config.weight_decay or 0))
     optimiser = torch.optim.Adam([*groups, *method.param_groups(float(config.lr or 0))], fused=True)
@@ -227,7 +234,9 @@ def _place(embedder: Embedder, method: Method, config: RunConfig, processes: Pro
     if config.train == "all":
         embedder.backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     if config.train == "all" and (on_gpu if config.compile is None else config.compile):
-        # CUDA graphs: launching its kernels one by one would take the host as long as the GPU needs to run them.
+        # CUDA graphs: launching its kernels one by one would take the host as long as the GPU needs to run them. A
+        # graph writes its maps to the same memory at every replay; `Embedder` pools them at once into memory of their
+        # own, and torch replays none over what a pending backward pass needs: methods may call the backbone again.
         graphs = on_gpu and processes.count == 1 and config.grad_cache is None
         embedder.backbone.compile(dynamic=False, mode="reduce-overhead" if graphs else None)
         method.compile_parts()

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
 from torch import Tensor
 
+from oodml.models.embedder import Outputs
 from oodml.training import distributed
 from oodml.training.job import Job
 from oodml.training.progress import BEST_ON_TEST, SELECTED, Keeper, Progress
@@ -21,14 +25,18 @@ def judge(job: Job, progress: Progress, keeper: Keeper) -> None:
     epoch = progress.step / job.steps_per_epoch
     distributed.average_buffers(job.embedder)
 
-    test = test_embeddings(job)
-    row = {
+    test, watched_spaces = test_embeddings(job)
+    row: dict[str, Any] = {
         "step": progress.step,
         "epoch": round(epoch, 4),
         "loss": progress.take_loss(),
         "lr": job.optimiser.param_groups[0]["lr"],
     }
     row["test"] = score(test, labels[job.sets.test], watched, job.processes)
+    for name, space in watched_spaces.items():
+        row.setdefault("watched", {})[name] = score(space, labels[job.sets.test], watched, job.processes)
+    if facts := job.method.facts():
+        row["facts"] = facts
     if len(job.sets.val):
         val = embed(job.embedder, job.method.test_embedding, job.source, job.sets.val, job.processes, job.eval_batch)
         row["val"] = score(val, labels[job.sets.val], watched, job.processes)
@@ -45,6 +53,15 @@ def judge(job: Job, progress: Progress, keeper: Keeper) -> None:
         keeper.offer(LAST, float(progress.step), progress.step, epoch, lambda: {TEST_EMBEDDINGS: test})
 
 
-def test_embeddings(job: Job) -> Tensor:
-    """Embeddings of the test classes, in the order of the test images."""
-    return embed(job.embedder, job.method.test_embedding, job.source, job.sets.test, job.processes, job.eval_batch)
+def test_embeddings(job: Job) -> tuple[Tensor, dict[str, Tensor]]:
+    """Embeddings of the test classes, in the order of the test images, and the spaces the method wants watched."""
+    widths: dict[str, int] = {}
+
+    def read(outputs: Outputs) -> Tensor:
+        spaces = {"": job.method.test_embedding(outputs), **job.method.watched(outputs)}
+        widths.update({name: space.shape[1] for name, space in spaces.items()})
+        return torch.cat(list(spaces.values()), dim=1)
+
+    rows = embed(job.embedder, read, job.source, job.sets.test, job.processes, job.eval_batch)
+    test, *others = rows.split(list(widths.values()), dim=1)
+    return test.contiguous(), dict(zip(list(widths)[1:], others, strict=True))

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from oodml._errors import unknown_name
 from oodml.evaluation import evaluate
 from oodml.evaluation.clustering import CLUSTERING_METRICS
+from oodml.evaluation.kmeans import kmeans
 from oodml.evaluation.retrieval import NAMES, is_retrieval_metric
 from oodml.evaluation.structure import structure
 from oodml.models.embedder import Embedder, Outputs, Pooled
@@ -72,6 +73,12 @@ def score(
         wanted = None if metrics is None else tuple(metrics)
         found = {name: float(value) for name, value in evaluate(embeddings, labels, wanted).items()}
     return processes.broadcast(found)
+
+
+def cluster(rows: Tensor, k: int, seed: int, processes: Processes) -> Tensor:
+    """The k-means cluster of each row, (n,) int64 on its device; the main process computes it, all have it."""
+    found = kmeans(rows, k, seed).labels.cpu() if processes.is_main else None
+    return processes.broadcast(found).to(rows.device)
 
 
 def shape(embeddings: Tensor, labels: np.ndarray, processes: Processes) -> dict[str, float]:
