@@ -1,75 +1,70 @@
-"""One self-contained HTML page of a study: the answer in words, the curves, the tables."""
+"""One self-contained HTML page: sections, the charts' data and the chart library inside; nothing is loaded."""
 
 from __future__ import annotations
 
+import base64
+import gzip
+import json
+from dataclasses import dataclass, field
 from html import escape
-from pathlib import Path
+from importlib.resources import files
+from typing import Any
 
-import numpy as np
-
-from oodml._files import atomic_file
-from oodml.reporting.figures import ags_bars, inline_svg, score_against_shift
-from oodml.study.table import StudyTable
-
-STYLE = """
-:root { color-scheme: light dark; --line: #8884; --muted: #808891; }
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.6rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; }
-.answer { font-size: 1.1rem; border-left: 4px solid #0072B2; padding-left: 1rem; }
-.muted { color: var(--muted); } .scroll { overflow-x: auto; } .figure { width: 100%; height: auto; }
-table { border-collapse: collapse; } th, td { padding: .3rem .8rem; border-bottom: 1px solid var(--line); }
-td { text-align: right; font-variant-numeric: tabular-nums; } td:first-child, th:first-child { text-align: left; }
-"""
+from oodml.reporting.chart import Chart
+from oodml.reporting.interactive import chart_data, plotly_script
 
 
-def write_page(table: StudyTable, out: Path, title: str, metrics: list[str], how: dict[str, str]) -> Path:
-    """Write the page of a study to `out`; `how` says in a few lines how the results were made."""
-    sections = [f"<h1>{escape(title)}</h1>", f'<p class="answer">{escape(answer(table, metrics[-1]))}</p>']
-    for metric in metrics:
-        sections.append(f"<h2>{escape(metric)} against the shift</h2>")
-        sections.append(inline_svg(score_against_shift(table, metric)))
-        sections.append(score_table(table, metric))
-    sections.append(f"<h2>Summed up over all splits: AGS of {escape(metrics[-1])}</h2>")
-    sections.append(inline_svg(ags_bars(table, metrics[-1])))
-    facts = "".join(f"<tr><td>{escape(k)}</td><td>{escape(v)}</td></tr>" for k, v in how.items())
-    sections.append(f'<h2>How it was made</h2><div class="scroll"><table>{facts}</table></div>')
-    html = (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(title)}</title>'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{STYLE}</style>'
-        f"<body>{''.join(sections)}</body></html>\n"
-    )
-    with atomic_file(out) as temporary:
-        temporary.write_text(html, encoding="utf-8")
-    return out
+@dataclass(frozen=True)
+class Section:
+    """A heading with charts and further HTML below them; `lead` is a sentence of plain text."""
+
+    id: str
+    title: str
+    lead: str = ""
+    charts: list[Chart] = field(default_factory=list)
+    body: str = ""
 
 
-def answer(table: StudyTable, metric: str) -> str:
-    """The first lines of the page: who generalises best, by how much, and whether that can be told from noise."""
-    ranking = list(table.ags(metric).items())
-    if not ranking:
-        return "No method has finished on every split yet, so none can be ranked."
-    best, score = ranking[0]
-    interval = f" ± {100 * score.half_width:.1f}" if score.n > 1 else ""
-    text = f"{best} generalises best: AGS {100 * score.mean:.1f}{interval} ({metric})."
-    if len(ranking) > 1:
-        text += " " + table.compare(metric, best, ranking[1][0]).sentence
-    return text
-
-
-def score_table(table: StudyTable, metric: str) -> str:
-    """Methods down, splits across, AGS at the end; the untrained backbone as the last row."""
-    head = "".join(f"<th>{escape(s)}<br>FID {f:.1f}</th>" for s, f in zip(table.splits, table.fids, strict=True))
-    ranking, rows = table.ags(metric), []
-    for method in table.methods:
-        cells = [table.cell(metric, method, split) for split in table.splits]
-        values = "".join(f"<td>{100 * c.mean:.1f}</td>" if c else "<td>–</td>" for c in cells)
-        total = f"{100 * ranking[method].mean:.1f}" if method in ranking else "–"
-        rows.append(f"<tr><td>{escape(method)}</td>{values}<td><b>{total}</b></td></tr>")
-    untrained = table.untrained(metric)
-    if not np.isnan(untrained).any():
-        values = "".join(f"<td>{100 * v:.1f}</td>" for v in untrained)
-        rows.append(f'<tr class="muted"><td>untrained</td>{values}<td></td></tr>')
+def page_html(title: str, words: list[str], subtitle: str, sections: list[Section], galleries: Any) -> str:
+    """The whole page. Everything that carries names of the user's reaches the browser as text, never as markup."""
+    charts = [chart_data(chart) for section in sections for chart in section.charts]
+    payload = {"charts": charts, "galleries": galleries}
+    assets = files("oodml.reporting") / "assets"
+    contents = "".join(f'<a href="#{escape(s.id)}">{escape(s.title)}</a>' for s in sections)
+    first, *rest = words
     return (
-        f'<div class="scroll"><table><thead><tr><th>method</th>{head}<th>AGS</th></tr></thead>'
-        f"<tbody>{''.join(rows)}</tbody></table></div>"
+        (assets / "page.html")
+        .read_text(encoding="utf-8")
+        .format(
+            title=escape(title),
+            subtitle=escape(subtitle),
+            answer=escape(first),
+            details=escape(" ".join(rest)),
+            contents=contents,
+            sections="".join(map(_section_html, sections)),
+            style=(assets / "page.css").read_text(encoding="utf-8"),
+            script=(assets / "page.js").read_text(encoding="utf-8"),
+            data=packed(json.dumps(payload, separators=(",", ":"), allow_nan=False).encode()),
+            plotly=packed(plotly_script()),
+        )
     )
+
+
+def _section_html(section: Section) -> str:
+    lead = f"<p>{escape(section.lead)}</p>" if section.lead else ""
+    charts = "".join(map(_chart_html, section.charts))
+    grid = f'<div class="charts">{charts}</div>' if charts else ""
+    return f'<section id="{escape(section.id)}"><h2>{escape(section.title)}</h2>{lead}{grid}{section.body}</section>'
+
+
+def _chart_html(chart: Chart) -> str:
+    caption = f'<figcaption>{escape(chart.caption)} <span class="note"></span></figcaption>'
+    return (
+        f'<figure class="chart {chart.width}" data-chart="{escape(chart.id)}"><h3>{escape(chart.title)}</h3>'
+        f'<div class="switches"></div><div class="plot" style="height:{chart.height}px"></div>{caption}</figure>'
+    )
+
+
+def packed(content: bytes) -> str:
+    """gzip and base64, which every present browser unpacks by itself."""
+    return base64.b64encode(gzip.compress(content, 9, mtime=0)).decode("ascii")

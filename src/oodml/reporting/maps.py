@@ -1,0 +1,59 @@
+"""2-D maps of an easy, a medium and a hard split: how far apart train and test classes lie (ooDML suppl. fig. 2)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from oodml._errors import OodmlError
+from oodml.data import Dataset, load_dataset
+from oodml.reporting.chart import Chart, Series, View
+from oodml.reporting.material import Material
+from oodml.study.split_features import split_features
+
+_POINTS = 1200  # pictures on a map; t-SNE of more takes longer than the rest of the report
+
+
+def map_charts(material: Material) -> list[Chart]:
+    """Three maps, side by side; none where the study did not build its splits, as there are no features to show."""
+    held = material.json("splits.json")
+    splits = sorted((held or {}).get("splits", []), key=lambda split: split["fid"] or 0)
+    recipe = splits[0].get("provenance", {}).get("recipe") if splits else None
+    spec = next((result["config"]["dataset"] for result in material.results.values() if "config" in result), None)
+    if not recipe or spec is None or len(splits) < 3:
+        return []
+    try:
+        features, sample = split_features(recipe, load_dataset(spec))
+    except OodmlError:
+        return []  # the galleries, which need the same pictures, say why
+    order = np.random.default_rng(0).permutation(len(sample))[:_POINTS]
+    place = _flat(features[order])
+    chosen = {"easy": splits[0], "medium": splits[len(splits) // 2], "hard": splits[-1]}
+    return [_map(level, split, sample, order, place) for level, split in chosen.items()]
+
+
+def _flat(features: np.ndarray) -> np.ndarray:
+    """t-SNE of the leading principal components; the same places every time."""
+    from sklearn.decomposition import PCA
+    from sklearn.manifold import TSNE
+
+    few = PCA(min(30, *features.shape), random_state=0).fit_transform(features)
+    perplexity = min(30.0, (len(few) - 1) / 3)
+    return TSNE(perplexity=perplexity, init="pca", max_iter=500, random_state=0).fit_transform(few)
+
+
+def _map(level: str, split: dict[str, Any], sample: Dataset, order: np.ndarray, place: np.ndarray) -> Chart:
+    series = []
+    for style, side in enumerate(("train", "test")):
+        here = np.isin(sample.labels[order], sample.class_ids(split[side]))
+        texts = [f"{sample.classes[sample.labels[i]]}\n{sample.path(int(i))}" for i in order[here]]
+        series.append(Series(f"{side} classes", place[here, 0], place[here, 1], "points", None, None, texts, style))
+    return Chart(
+        f"map-{level}",
+        f"{level.capitalize()}: {split['name']}, FID {split['fid']:.4g}",
+        {(): View(series, "", "", bare=True)},
+        caption="t-SNE of the features that the splits were built from; a dot is a picture." if level == "easy" else "",
+        width="third",
+        height=320,
+    )

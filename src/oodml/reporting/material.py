@@ -1,0 +1,123 @@
+"""What a report is made of: the table of a study, and what its folder holds beside it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oodml._errors import OodmlError
+from oodml.study.table import TRAINED, Row, StudyTable
+
+MATCHED = "recall@1:matched"
+HEADLINE = (MATCHED, "recall@1")  # the first that a study has; only recall at one gallery size compares splits
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A run that did not finish, and why."""
+
+    run: str
+    traceback: str
+
+    @property
+    def reason(self) -> str:
+        return self.traceback.strip().splitlines()[-1] if self.traceback.strip() else "no reason was recorded"
+
+
+@dataclass(frozen=True)
+class Material:
+    """A study as the report reads it. `metric` is the one that the words, bars and first views are about."""
+
+    table: StudyTable
+    folder: Path | None
+    metric: str
+    title: str
+    results: dict[Path, dict[str, Any]] = field(repr=False)
+
+    @property
+    def trained(self) -> list[str]:
+        """Methods with runs behind them, in the order of the table."""
+        return self.table.trained
+
+    @cached_property
+    def scored(self) -> dict[str, str]:
+        """Encoders scored without training: label to kind, "generic" or "own"."""
+        return {method: kind for method, kind in self.table.kinds.items() if kind != TRAINED}
+
+    @cached_property
+    def metrics(self) -> list[str]:
+        """The headline metric first, then the others as the table has them."""
+        return [self.metric, *(metric for metric in self.table.metrics if metric != self.metric)]
+
+    def style(self, method: str) -> int:
+        """A method keeps its colour in every chart."""
+        return self.table.methods.index(method)
+
+    def rows(self, method: str | None = None, split: str | None = None) -> Iterator[Row]:
+        for row in self.table.rows:
+            if method in (None, row.method) and split in (None, row.split):
+                yield row
+
+    def result(self, row: Row) -> dict[str, Any]:
+        """What the run behind a row wrote; empty for a row without a folder."""
+        return self.results.get(row.path, {}) if row.path else {}
+
+    def json(self, name: str) -> Any:
+        """An optional file of the study folder; None where it is absent."""
+        path = self.folder / name if self.folder else None
+        return read_json(path) if path and path.exists() else None
+
+    @cached_property
+    def failures(self) -> list[Failure]:
+        files = sorted(self.folder.glob("runs/*/failed.json")) if self.folder else []
+        unfinished = [file for file in files if not (file.parent / "result.json").exists()]
+        return [Failure(file.parent.name, str(read_json(file).get("traceback", ""))) for file in unfinished]
+
+
+def gather(table: StudyTable, folder: Path | None, metric: str | None, title: str | None) -> Material:
+    """Read what the runs of a table wrote; the folder is found from the runs when it is not given."""
+    paths = [row.path for row in table.rows if row.path is not None]
+    if folder is None and paths and paths[0].parent.name == "runs":
+        folder = paths[0].parent.parent
+    results = {path: read_json(path / "result.json") for path in paths if (path / "result.json").exists()}
+    chosen = metric or next((name for name in HEADLINE if name in table.metrics), table.metrics[0])
+    table = StudyTable(_with_structure(row, results) for row in table.rows)
+    table.scores(chosen)  # an unknown name is refused here, with the known ones listed
+    return Material(table, folder, chosen, title or _title(folder, results), results)
+
+
+def _with_structure(row: Row, results: dict[Path, dict[str, Any]]) -> Row:
+    found = results.get(row.path, {}).get("structure") if row.path and not row.structure else None
+    return replace(row, structure=found) if found else row
+
+
+def _title(folder: Path | None, results: dict[Path, dict[str, Any]]) -> str:
+    names = list(dict.fromkeys(result["dataset"]["name"] for result in results.values() if "dataset" in result))
+    if names:
+        return f"{' and '.join(names)} under rising shift"
+    return folder.resolve().name if folder else "Study"
+
+
+def read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, json.JSONDecodeError) as error:
+        raise OodmlError(f"{path} cannot be read ({error}). Remove it, or run the study again.") from error
+
+
+def mean_sd(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean and standard deviation over the last axis, leaving out NaN; NaN where nothing (or one value) is left."""
+    n = (~np.isnan(values)).sum(axis=-1)
+    filled = np.where(np.isnan(values), 0.0, values)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = filled.sum(axis=-1) / n
+        squares = np.where(np.isnan(values), 0.0, (values - mean[..., None]) ** 2).sum(axis=-1)
+        sd = np.sqrt(squares / (n - 1))
+    return np.where(n > 0, mean, np.nan), np.where(n > 1, sd, np.nan)

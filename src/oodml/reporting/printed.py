@@ -1,0 +1,112 @@
+"""A `Chart` for a paper: the first view as PNG and SVG, drawn by matplotlib on white."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from oodml._files import atomic_file
+from oodml.reporting.chart import Chart, Series, Style, View
+
+_MARKERS = {
+    "circle": "o",
+    "circle-open": "",
+    "square": "s",
+    "triangle-up": "^",
+    "diamond": "D",
+    "triangle-down": "v",
+    "cross": "P",
+    "x": "X",
+    "star": "*",
+}
+_DASHES = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-."}
+_LOOK: dict[Any, Any] = {
+    "font.size": 9,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "oodml",
+    "axes.titlesize": 10,
+    "text.parse_math": False,
+}
+
+
+def write_figures(charts: list[Chart], folder: Path) -> list[Path]:
+    """Every chart as NAME.png (300 dpi) and NAME.svg (text stays text) in `folder`."""
+    written = []
+    for chart in charts:
+        with rc_context(_LOOK):
+            figure = draw(chart.first, _height(chart))
+            for suffix, options in (("png", {"dpi": 300}), ("svg", {"metadata": {"Date": None}})):
+                path = folder / f"{chart.id}.{suffix}"
+                with atomic_file(path) as temporary:
+                    figure.savefig(temporary, format=suffix, **options)
+                written.append(path)
+    return written
+
+
+def draw(view: View, height: float = 3.2) -> Figure:
+    """One view as a drawing 6 inches wide, the legend beside the axes."""
+    figure = Figure(figsize=(6.0, height), layout="constrained")
+    axes = figure.subplots()
+    for series in view.series:
+        _draw_series(axes, series)
+    axes.set_xlabel(view.x_label)
+    axes.set_ylabel(view.y_label)
+    if view.log_y:
+        axes.set_yscale("log")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(color="#808891", alpha=0.25, linewidth=0.6)
+    axes.set_axisbelow(True)
+    if view.bare:
+        axes.set_axis_off()
+    if any(series.listed and series.kind != "bars" for series in view.series):
+        figure.legend(loc="outside right upper", frameon=False, fontsize=8)
+    return figure
+
+
+def _draw_series(axes: Axes, series: Series) -> None:
+    style = Style.of(series.style)
+    label = series.name if series.listed else "_nolegend_"
+    if series.kind == "bars":
+        axes.barh(series.y, series.x, color=style.colour, height=0.65, xerr=_error(series, series.x), ecolor="#333333")
+        for name, value in zip(series.y, series.x, strict=True):
+            axes.annotate(f" {value:.1f}", (value, name), va="center", ha="left", fontsize=8)
+        return
+    marker = _MARKERS[style.marker]
+    if series.kind == "points":
+        size, alpha = (2.5, 0.4) if series.faint else (5, 1)
+        look: dict[str, Any] = {
+            "color": style.colour,
+            "marker": marker or "o",
+            "markersize": size,
+            "alpha": alpha,
+            "linestyle": "none",
+        }
+        axes.errorbar(series.x, series.y, _error(series, series.y), label=label, **look)
+        return
+    many = len(series.x) > 20
+    line: dict[str, Any] = {
+        "linestyle": _DASHES[style.dash],
+        "linewidth": 1.4,
+        "marker": "" if many else marker,
+        "markersize": 4,
+    }
+    axes.plot(series.x, series.y, color=style.colour, label=label, **line)
+    if series.low is not None and series.high is not None:
+        axes.fill_between(series.x, series.low, series.high, color=style.colour, alpha=0.15, linewidth=0)
+
+
+def _error(series: Series, centre: object) -> np.ndarray | None:
+    if series.low is None or series.high is None:
+        return None
+    middle = np.asarray(centre, dtype=np.float64)
+    return np.stack([middle - np.asarray(series.low), np.asarray(series.high) - middle]).clip(min=0)
+
+
+def _height(chart: Chart) -> float:
+    bars = sum(series.kind == "bars" for series in chart.first.series)
+    return 0.7 + 0.3 * bars if bars else 3.2

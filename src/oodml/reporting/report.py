@@ -1,0 +1,136 @@
+"""`report`: a study in, one page (and the figures for a paper) out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from html import escape
+from pathlib import Path
+
+import numpy as np
+
+from oodml._files import atomic_file
+from oodml.reporting.chart import Chart
+from oodml.reporting.gallery import galleries
+from oodml.reporting.maps import map_charts
+from oodml.reporting.material import Material, gather
+from oodml.reporting.page import Section, page_html
+from oodml.reporting.printed import write_figures
+from oodml.reporting.run_charts import (
+    capacity_chart,
+    few_shot_chart,
+    spectra_chart,
+    structure_chart,
+    training_chart,
+)
+from oodml.reporting.shift_charts import (
+    ags_chart,
+    difference_chart,
+    forecast_chart,
+    generic_chart,
+    progression_chart,
+    score_chart,
+)
+from oodml.reporting.tables import comparison_table, made_table, runs_table, score_tables, settings_text
+from oodml.reporting.words import answer
+from oodml.study import load_study
+from oodml.study.table import StudyTable
+
+
+def report(
+    study: StudyTable | str | Path,
+    out: str | Path = "report.html",
+    figures: str | Path | None = None,
+    metric: str | None = None,
+    title: str | None = None,
+) -> Path:
+    """Write the page of a study, and with `figures` every chart as PNG and SVG into that folder.
+
+    Args:
+        study: what `run_study` or `load_study` gave, or a study's folder.
+        out: the page, one file that needs nothing else.
+        figures: a folder for the printed figures; each shows the first view of its chart, that of `metric`.
+        metric: what the answer and the first views are about; default: recall@1 at one gallery size, else recall@1.
+        title: default: the data set's name.
+
+    Sections without data are left out. Returns the path of the page.
+    """
+    table = study if isinstance(study, StudyTable) else load_study(study)
+    material = gather(table, None if isinstance(study, StudyTable) else Path(study), metric, title)
+    sections, found = build_sections(material)
+    html = page_html(material.title, answer(material), _subtitle(material), sections, found)
+    page = Path(out)
+    with atomic_file(page) as temporary:
+        temporary.write_text(html, encoding="utf-8")
+    if figures is not None:
+        write_figures([chart for section in sections for chart in section.charts], Path(figures))
+    return page
+
+
+def build_sections(material: Material) -> tuple[list[Section], object]:
+    """Every section that has something to show, and the galleries' data."""
+    pictures, notes = galleries(material)
+    several = np.unique(material.table.fids).size > 1
+    sections = [
+        _charts("shift", "Performance under shift", [score_chart, difference_chart], material),
+        Section("scores", "Scores", "Per cent; ± is half the 95 % interval over seeds.", body=score_tables(material)),
+        _charts("ags", "Aggregated generalisation score", [ags_chart], material, comparison_table) if several else None,
+        _charts("forecast", "Forecast", [forecast_chart], material),
+        _charts("generic", "Generic representations", [generic_chart], material),
+        _charts("few-shot", "Few-shot adaptation", [few_shot_chart], material),
+        _charts("capacity", "Network capacity", [capacity_chart], material),
+        _charts("structure", "Structure of the embeddings", [structure_chart, spectra_chart], material),
+        _gallery(pictures),
+        _charts("training", "Training curves", [training_chart], material),
+        _splits(material),
+        _made(material, notes),
+    ]
+    return [section for section in sections if section is not None], pictures
+
+
+def _charts(
+    name: str,
+    title: str,
+    makers: list[Callable[[Material], Chart | None]],
+    material: Material,
+    table: Callable[[Material], str] | None = None,
+) -> Section | None:
+    charts = [chart for maker in makers if (chart := maker(material)) is not None]
+    return Section(name, title, charts=charts, body=table(material) if table else "") if charts else None
+
+
+def _splits(material: Material) -> Section | None:
+    charts = [chart for chart in [progression_chart(material), *map_charts(material)] if chart is not None]
+    return Section("splits", "The splits", charts=charts) if charts else None
+
+
+def _gallery(pictures: object) -> Section | None:
+    if pictures is None:
+        return None
+    lead = (
+        "Queries whose first neighbour is of another class, worst first: those with the most wrong pictures before the "
+        "first right one, one query a class, of the first seed. Point at a picture for its file, class and distance."
+    )
+    return Section("galleries", "What it finds", lead, body='<div id="gallery"></div>')
+
+
+def _made(material: Material, notes: list[str]) -> Section:
+    body = made_table(material)
+    if material.failures:
+        items = "".join(
+            f"<li><details><summary><code>{escape(f.run)}</code> {escape(f.reason)}</summary>"
+            f"<pre>{escape(f.traceback)}</pre></details></li>"
+            for f in material.failures
+        )
+        body += f"<h3>What failed</h3><ul>{items}</ul>"
+    body += "".join(f'<p class="muted">{escape(note)}</p>' for note in notes)
+    if settings := settings_text(material):
+        body += f"<details><summary>Settings</summary><pre>{escape(settings)}</pre></details>"
+    body += f"<details><summary>Every run</summary>{runs_table(material)}</details>"
+    return Section("made", "How it was made", body=body)
+
+
+def _subtitle(material: Material) -> str:
+    table = material.table
+    count = [f"{len(material.trained)} methods", f"{len(table.splits)} splits", f"{len(table.seeds)} seeds"]
+    count = [text[:-1] if text.startswith("1 ") else text for text in count]
+    return f"{' × '.join(count)}, {len(table.rows)} runs"

@@ -1,0 +1,252 @@
+"""Charts of single runs: structure (ooDML fig. 4), capacity (fig. 5), few shots (fig. 7), training curves, spectra."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import load_file
+from scipy import stats
+
+from oodml.evaluation.spectrum import spectrum
+from oodml.reporting.chart import Chart, Series, View, Views
+from oodml.reporting.material import Material, mean_sd, read_json
+from oodml.reporting.shift_charts import SHIFT, mark_text, run_text
+from oodml.study.correlations import structure_correlation
+from oodml.study.table import Row
+
+_STEPS = 60  # points of a training curve; more cannot be told apart on a screen
+_STRUCTURE = ("rho", "pi_ratio", "pi_intra", "pi_inter", "uniformity", "alignment")
+
+
+def structure_chart(material: Material) -> Chart | None:
+    """Structure of the embedding space against the score, both standardised within the split (fig. 4)."""
+    table = material.table
+    sides = [side for side in ("train", "test") if any(row.structure.get(side) for row in table.rows)]
+    names = [name for name in _STRUCTURE if all(_varies(material, name, side) for side in sides)]
+    if not sides or not names or len(material.trained) < 3:
+        return None
+    views: Views = {(name, side): _structure_view(material, name, side) for name in names for side in sides}
+    return Chart(
+        "structure",
+        "Structure of the embedding space against performance",
+        views,
+        {"structure": names, "classes": sides},
+        "A mark is a method on a split. Both values are standardised over the methods of the split, so that its "
+        "difficulty plays no part. Dotted: the least-squares trend.",
+    )
+
+
+def _varies(material: Material, name: str, side: str) -> bool:
+    known = {each for row in material.table.rows for each in row.structure.get(side, ())}
+    return name in known and bool(np.nanstd(material.table.structure(name, side)) > 0)
+
+
+def _structure_view(material: Material, name: str, side: str) -> View:
+    table, metric = material.table, material.metric
+    places = [material.style(method) for method in material.trained]
+    measures = mean_sd(table.structure(name, side))[0][places]
+    scores = mean_sd(table.scores(metric))[0][places]
+    x, y = _standardised(measures), _standardised(scores)
+    series = []
+    for i, method in enumerate(material.trained):
+        texts = [
+            mark_text(material, method, split, f"{name} {measure:.3f}, {metric} {100 * score:.1f}")
+            for split, measure, score in zip(table.splits, measures[i], scores[i], strict=True)
+        ]
+        series.append(Series(method, x[i], y[i], "points", None, None, texts, places[i]))
+    found = structure_correlation(table, name, metric, side)
+    note = ""
+    if np.isfinite(found.overall.slope):
+        ends = np.array([np.nanmin(x), np.nanmax(x)])
+        series.append(Series("trend", ends, found.overall.intercept + found.overall.slope * ends))
+        note = f"Rank correlation {found.overall.spearman:+.2f} over all splits"
+        note += f", {found.default_only.spearman:+.2f} on {found.default}." if found.default_only.n > 2 else "."
+    return View(series, f"{name} of the {side} classes (standardised)", f"{metric} (standardised)", note=note)
+
+
+def _standardised(grid: np.ndarray) -> np.ndarray:
+    """(value − mean) / sd over the methods (rows) of each split; NaN where they do not vary."""
+    mean, sd = mean_sd(grid.T)
+    return (grid - mean) / np.where(sd > 0, sd, np.nan)
+
+
+def capacity_chart(material: Material) -> Chart | None:
+    """Score against the shift by backbone or embedding size, averaged over the methods (fig. 5)."""
+    axes = {}
+    for key, label in (("backbone", "backbone"), ("embedding_dim", "embedding size")):
+        values = {material.result(row).get("config", {}).get(key) for row in material.table.rows if row.path}
+        if len(values - {None}) > 1:
+            axes[key] = label
+    if not axes:
+        return None
+    views: Views = {}
+    for key, label in axes.items():
+        groups = defaultdict(list)
+        for row in material.table.rows:
+            if (value := material.result(row).get("config", {}).get(key)) is not None:
+                groups[value].append(row)
+        for metric in material.metrics:
+            ordered = sorted(groups.items(), key=lambda item: (str(type(item[0])), item[0]))
+            series = [_mean_line(material, str(v), rows, metric, i) for i, (v, rows) in enumerate(ordered)]
+            views[metric, label] = View(series, SHIFT, f"{metric} (%)")
+    switches = {"metric": material.metrics, "by": list(axes.values())}
+    return Chart("capacity", "Capacity", views, switches, "Averaged over methods and seeds.")
+
+
+def _mean_line(material: Material, name: str, rows: list[Row], metric: str, place: int) -> Series:
+    values = [[100 * r.scores[metric] for r in rows if r.split == split] for split in material.table.splits]
+    means = [float(np.mean(v)) if v else np.nan for v in values]
+    hover = [
+        f"{name}, {split}\n{mean:.1f}, mean of {len(v)} runs"
+        for split, mean, v in zip(material.table.splits, means, values, strict=True)
+    ]
+    return Series(name, material.table.fids, means, hover=hover, style=place)
+
+
+def few_shot_chart(material: Material) -> Chart | None:
+    """What adapting to a few labelled images of the new classes buys, against the shift (fig. 7)."""
+    files = [(row, row.path / "few_shot.json") for row in material.table.rows if row.path]
+    found = [(row, read_json(file)) for row, file in files if file.exists()]
+    if not found:
+        return None
+    shots = sorted({n for _, by_shots in found for n in by_shots}, key=int)
+    metrics = list(next(iter(found[0][1].values()))["few"])
+    views: Views = {}
+    for metric in metrics:
+        for n in shots:
+            series = []
+            for method in material.trained:
+                rows = [(r, f[n]) for r, f in found if r.method == method and n in f and metric in f[n]["few"]]
+                if rows:
+                    series.append(_shot_series(material, method, rows, metric, n))
+            views[metric, n] = View(series, SHIFT, f"{metric}: {n}-shot − zero-shot (points)")
+    return Chart(
+        "few-shot",
+        "What a few labelled images buy",
+        views,
+        {"few-shot metric": metrics, "shots": shots},
+        "Gain of fine-tuning on a few images of each new class over none, on the same queries; band: 95 % interval "
+        "over episodes.",
+    )
+
+
+def _shot_series(material: Material, method: str, rows: list[tuple[Row, Any]], metric: str, shots: str) -> Series:
+    by_split = defaultdict(list)
+    for row, found in rows:
+        zero, few = np.array(found["zero"][metric][2]), np.array(found["few"][metric][2])
+        by_split[row.split].append((row, 100 * (few - zero)))
+    splits = [split for split in material.table.splits if split in by_split]
+    gains = [np.concatenate([gain for _, gain in by_split[split]]) for split in splits]
+    means = [float(gain.mean()) for gain in gains]
+    half = [
+        float(stats.t.ppf(0.975, len(gain) - 1) * gain.std(ddof=1) / np.sqrt(len(gain))) if len(gain) > 1 else 0.0
+        for gain in gains
+    ]
+    texts = [
+        run_text(by_split[s][0][0], f"{shots}-shot gain {m:+.1f} ± {h:.1f} points, {len(g)} episodes")
+        for s, m, h, g in zip(splits, means, half, gains, strict=True)
+    ]
+    fids = [dict(zip(material.table.splits, material.table.fids, strict=True))[s] for s in splits]
+    low, high = [m - h for m, h in zip(means, half, strict=True)], [m + h for m, h in zip(means, half, strict=True)]
+    return Series(method, fids, means, "line", low, high, texts, material.style(method))
+
+
+def spectra_chart(material: Material) -> Chart | None:
+    """Singular values of the test embeddings, as shares: a slow fall uses many directions."""
+    views: Views = {}
+    for split in material.table.splits:
+        series = []
+        for method in material.trained:
+            row = _first_with(material, method, split, "embeddings.safetensors")
+            if row is not None:
+                values = spectrum(load_file(row.path / "embeddings.safetensors")["embeddings"].astype(np.float32))
+                share = (values / values.sum().clamp(min=1e-12)).numpy()
+                share = np.where(share > 1e-9, share, np.nan)  # a logarithmic axis has no zero
+                places = np.arange(1, len(share) + 1)
+                hover = [
+                    run_text(row, f"value {i}: {100 * s:.3f} % of the sum") for i, s in zip(places, share, strict=True)
+                ]
+                keep = _thinned(len(share), 128)
+                kept = [hover[i] for i in keep]
+                style = material.style(method)
+                series.append(Series(method, places[keep], share[keep], "line", None, None, kept, style))
+        if series:
+            views[split,] = View(series, "singular value, largest first", "share of the sum", log_y=True)
+    if not views:
+        return None
+    caption = "Of the test embeddings of the first seed. Steep: few directions carry everything."
+    return Chart("spectra", "Singular values", views, {"split": [key[0] for key in views]}, caption)
+
+
+def _first_with(material: Material, method: str, split: str, file: str) -> Any:
+    rows = (row for row in material.rows(method, split) if row.path and (row.path / file).exists())
+    return min(rows, key=lambda row: row.seed, default=None)
+
+
+def training_chart(material: Material) -> Chart | None:
+    """Loss and scores during training, averaged over seeds."""
+    curves: dict[tuple[str, str], list[tuple[str, list[float], list[float]]]] = defaultdict(list)
+    for split in material.table.splits:
+        for method in material.trained:
+            histories = [read_history(row.path) for row in material.rows(method, split) if row.path]
+            for quantity, (steps, values) in _mean_history([h for h in histories if h]).items():
+                curves[quantity, split].append((method, steps, values))
+    quantities = list(dict.fromkeys(quantity for quantity, _ in curves))
+    splits = [split for split in material.table.splits if any((q, split) in curves for q in quantities)]
+    if not quantities:
+        return None
+    views: Views = {}
+    for quantity in quantities:
+        for split in splits:
+            series = [
+                Series(
+                    method,
+                    steps,
+                    values,
+                    hover=[f"{method}, {split}\nstep {int(s)}: {v:.4g}" for s, v in zip(steps, values, strict=True)],
+                    style=material.style(method),
+                )
+                for method, steps, values in curves[quantity, split]
+            ]
+            views[quantity, split] = View(series, "step", quantity if quantity == "loss" else f"{quantity} (%)")
+    return Chart("training", "Training", views, {"quantity": quantities, "split": splits}, "Mean over seeds.")
+
+
+def read_history(run: Path) -> list[dict[str, Any]]:
+    """Rows of metrics.jsonl; a last line cut off by a kill is left out."""
+    path = run / "metrics.jsonl"
+    if not path.exists():
+        return []
+    rows = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            rows.append(json.loads(line))
+        except json.JSONDecodeError:
+            break
+    return rows
+
+
+def _mean_history(histories: list[list[dict[str, Any]]]) -> dict[str, tuple[list[float], list[float]]]:
+    """Quantity to (steps, mean over the runs that have the step)."""
+    values: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for row in (row for history in histories for row in history):
+        found = {f"{part} {m}": 100 * v for part in ("val", "test") for m, v in (row.get(part) or {}).items()}
+        if row.get("loss") is not None:
+            found["loss"] = row["loss"]
+        for quantity, value in found.items():
+            values[quantity][row["step"]].append(value)
+    result = {}
+    for quantity, by_step in sorted(values.items(), key=lambda item: (item[0] == "loss", item[0])):
+        steps = sorted(by_step)
+        steps = [steps[i] for i in _thinned(len(steps), _STEPS)]
+        means = mean_sd(np.array([[np.nanmean(by_step[step])] for step in steps]))[0]
+        result[quantity] = ([float(s) for s in steps], means.tolist())
+    return result
+
+
+def _thinned(n: int, most: int) -> np.ndarray:
+    return np.unique(np.linspace(0, n - 1, min(n, most)).round().astype(int))

@@ -1,0 +1,225 @@
+"""Scores against the shift (ooDML figs. 1, 2, 3), generic representations (fig. 6) and the forecast."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oodml.reporting.chart import Chart, Series, View, Views
+from oodml.reporting.material import Material, mean_sd
+from oodml.study.table import Row
+
+SHIFT = "shift between train and test classes (FID)"
+SCORE, GAIN = "score", "gain over untrained"
+
+
+def score_chart(material: Material) -> Chart:
+    """Score of every method against the shift, band: standard deviation over seeds; dots: the single runs."""
+    views: Views = {}
+    for metric in material.metrics:
+        for show, grid in _shown(material, metric).items():
+            means, sds = mean_sd(100 * grid)
+            series = [*_lines(material, metric, show, means, sds)]
+            untrained = 100 * material.table.untrained(metric)
+            if show == SCORE and not np.isnan(untrained).all():
+                hover = [
+                    f"untrained backbone, {s}: {v:.1f}" for s, v in zip(material.table.splits, untrained, strict=True)
+                ]
+                series.append(Series("untrained", material.table.fids, untrained, hover=hover))
+            what = metric if show == SCORE else f"{metric}, trained − untrained"
+            views[metric, show] = View(series, SHIFT, f"{what} (%)" if show == SCORE else f"{what} (points)")
+    return Chart(
+        "score",
+        "Score against the shift",
+        views,
+        _switches(material),
+        "Mean over seeds; the band is one standard deviation, faint dots are single runs.",
+        height=430,
+    )
+
+
+def difference_chart(material: Material) -> Chart:
+    """Difference to the mean over methods on each split (fig. 2, below)."""
+    views: Views = {}
+    for metric in material.metrics:
+        for show, grid in _shown(material, metric).items():
+            trained = [material.style(method) for method in material.trained]
+            means, sds = mean_sd(100 * grid)
+            centre = mean_sd(means[trained].T)[0]
+            series = list(_lines(material, metric, show, means - centre, sds, runs_too=False))
+            views[metric, show] = View(series, SHIFT, f"{metric} − mean over methods (points)")
+    return Chart("difference", "Difference to the mean over methods", views, _switches(material), height=340)
+
+
+def ags_chart(material: Material) -> Chart:
+    """AGS of every ranked method, best on top, with its 95 % interval over seeds (fig. 3)."""
+    views: Views = {}
+    for metric in material.metrics:
+        ranking = list(material.table.ags(metric).items())[::-1]
+        series = []
+        for method, found in ranking:
+            mean, half = 100 * found.mean, 100 * found.half_width
+            sure = not np.isnan(half)
+            hover = f"{method}: AGS {mean:.1f}" + (f" ± {half:.1f}, {found.n} seeds" if sure else ", one seed")
+            series.append(
+                Series(
+                    method,
+                    [mean],
+                    [method],
+                    "bars",
+                    [mean - half] if sure else None,
+                    [mean + half] if sure else None,
+                    [hover],
+                    material.style(method),
+                )
+            )
+        views[metric,] = View(series, f"AGS of {metric} (%)", "")
+    height = 110 + 34 * len(material.table.methods)
+    caption = "Area under the curve of the score over the normalised shift. Lines: 95 % interval over seeds."
+    return Chart("ags", "Summed up over all splits: AGS", views, {"metric": material.metrics}, caption, height=height)
+
+
+def generic_chart(material: Material) -> Chart | None:
+    """Encoders that were not trained here beside the best and the worst trained method (fig. 6)."""
+    if not material.scored:
+        return None
+    table = material.table
+    views: Views = {}
+    for metric in material.metrics:
+        means = mean_sd(100 * table.scores(metric))[0]
+        order = sorted(material.trained, key=lambda m: np.nanmean(means[material.style(m)]))
+        ends = {order[-1]: "best trained", order[0]: "worst trained"} if order else {}
+        series = []
+        for method in [*material.scored, *ends]:
+            kind = material.scored.get(method) or ends[method]
+            values = means[material.style(method)]
+            hover = [f"{method} ({kind}), {s}: {v:.1f}" for s, v in zip(table.splits, values, strict=True)]
+            series.append(Series(method, table.fids, values, hover=hover, style=material.style(method)))
+        views[metric,] = View(series, SHIFT, f"{metric} (%)")
+    return Chart(
+        "generic",
+        "Encoders without training here",
+        views,
+        {"metric": material.metrics},
+        "Generic and own encoders, scored as they are, beside the best and the worst trained method.",
+    )
+
+
+def progression_chart(material: Material) -> Chart | None:
+    """FID of every candidate split of the build, the chosen ones marked (fig. 1)."""
+    steps = material.json("progression.json")
+    if not steps:
+        return None
+    chosen = [step for step in steps if step["chosen"]]
+    every = Series("candidates", [s["step"] for s in steps], [s["fid"] for s in steps], style=0)
+    marked = Series(
+        "chosen splits",
+        [s["step"] for s in chosen],
+        [s["fid"] for s in chosen],
+        "points",
+        hover=[f"chosen: step {s['step']}, FID {s['fid']:.1f}" for s in chosen],
+        style=1,
+    )
+    view = View([every, marked], "step of the construction", "FID")
+    return Chart("progression", "How the splits were built", {(): view}, caption="Swaps, then removals of classes.")
+
+
+def forecast_chart(material: Material) -> Chart | None:
+    """The measured curve and what to expect at the target's shift."""
+    found = material.json("forecast.json")
+    if not found or not found.get("curve"):
+        return None
+    curve, target, metric = found["curve"], found.get("target"), found["metric"]
+    series = [
+        Series(
+            "measured",
+            [p["fid"] for p in curve],
+            [100 * p["value"] for p in curve],
+            "line",
+            [100 * _or(p.get("low"), p["value"]) for p in curve],
+            [100 * _or(p.get("high"), p["value"]) for p in curve],
+            [f"{p['split']}: FID {p['fid']:.1f}, {metric} {100 * p['value']:.1f}" for p in curve],
+            0,
+        )
+    ]
+    note = ""
+    if target:
+        inside = bool(target.get("inside"))
+        series.append(
+            Series(
+                target["name"],
+                [target["fid"]],
+                [100 * target["value"]],
+                "points",
+                [100 * _or(target.get("low"), target["value"])] if inside else None,
+                [100 * _or(target.get("high"), target["value"])] if inside else None,
+                [f"{target['name']}: FID {target['fid']:.1f}, expected {metric} {100 * target['value']:.1f}"],
+                1,
+            )
+        )
+        note = "" if inside else "The target lies outside the measured range: its mark is the nearest measured value."
+    if (error := found.get("leave_one_out_error")) is not None:
+        note = f"Left-out splits were predicted to {100 * error:.1f} points. {note}"
+    if found.get("gallery"):
+        note += " Gallery of {} classes with {} images each.".format(*found["gallery"])
+    view = View(series, SHIFT, f"{metric} (%)", note=note.strip())
+    return Chart("forecast", "What to expect on the target", {(): view})
+
+
+def _or(value: float | None, other: float) -> float:
+    return other if value is None or np.isnan(value) else value
+
+
+def _switches(material: Material) -> dict[str, list[str]]:
+    return {"metric": material.metrics, "show": list(_shown(material, material.metric))}
+
+
+def _shown(material: Material, metric: str) -> dict[str, NDArray[np.float64]]:
+    """What the switch `show` offers; a metric without an untrained score shows an empty gain, as every view must be."""
+    grids = {SCORE: material.table.scores(metric)}
+    if any(row.untrained for row in material.table.rows):
+        grids[GAIN] = material.table.gain(metric)
+    return grids
+
+
+def _lines(
+    material: Material,
+    metric: str,
+    show: str,
+    means: NDArray[np.float64],
+    sds: NDArray[np.float64],
+    runs_too: bool = True,
+) -> list[Series]:
+    table, series = material.table, []
+    for method in material.trained:
+        place = material.style(method)
+        mean, sd = means[place], np.nan_to_num(sds[place])
+        hover = [
+            mark_text(material, method, split, f"{value:.1f}" + (f" ± {spread:.1f} over seeds" if spread else ""))
+            for split, value, spread in zip(table.splits, mean, sd, strict=True)
+        ]
+        low, high = (mean - sd, mean + sd) if sd.any() else (None, None)
+        series.append(Series(method, table.fids, mean, "line", low, high, hover, place))
+        if runs_too and len(table.seeds) > 1:
+            rows = [row for row in material.rows(method) if metric in row.scores]
+            values = [100 * _value(row, metric, show) for row in rows]
+            texts = [run_text(row, f"{value:.1f}") for row, value in zip(rows, values, strict=True)]
+            fids = [row.fid for row in rows]
+            series.append(Series(method, fids, values, "points", None, None, texts, place, listed=False, faint=True))
+    return series
+
+
+def _value(row: Row, metric: str, show: str) -> float:
+    return row.scores[metric] - (row.untrained.get(metric, np.nan) if show == GAIN else 0)
+
+
+def mark_text(material: Material, method: str, split: str, value: str) -> str:
+    """The runs behind the mark of a method on a split."""
+    runs = ", ".join(row.path.name[:8] for row in material.rows(method, split) if row.path)
+    return f"{method}, {split}\n{value}" + (f"\nruns {runs}" if runs else "")
+
+
+def run_text(row: Row, value: str) -> str:
+    """The run behind a mark, in a line or two."""
+    name = f"\nrun {row.path.name}" if row.path else ""
+    return f"{row.method}, {row.split}, seed {row.seed}\n{value}{name}"

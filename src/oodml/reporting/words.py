@@ -1,0 +1,92 @@
+"""The first lines of the page: which method generalises best, by how much, and what is no more than noise."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from oodml.reporting.material import MATCHED, Material, mean_sd
+from oodml.study.statistics import estimate
+
+
+def answer(material: Material) -> list[str]:
+    """One to four sentences; each states only what the runs can tell."""
+    if np.unique(material.table.fids).size < 2:
+        return _one_split(material)
+    ranking = list(material.table.ags(material.metric).items())
+    if not ranking:
+        return ["No method has finished on every split yet, so none can be ranked."]
+    best, score = ranking[0]
+    half = f" ± {100 * score.half_width:.1f}" if score.n > 1 else ""
+    of = f"{metric_words(material.metric)}"
+    if len(ranking) == 1:
+        return [
+            f"{best} is the only method that finished on every split: AGS {100 * score.mean:.1f}{half} ({of}).",
+            *_gain(material, best),
+        ]
+    second = ranking[1][0]
+    comparison = material.table.compare(material.metric, best, second)
+    if comparison.distinguishable:
+        first = f"{best} generalises best: AGS {100 * score.mean:.1f}{half} ({of})."
+        return [first, *_lead(material, best, second), *_gain(material, best)]
+    first = f"{best} has the highest AGS, {100 * score.mean:.1f}{half} ({of}), but its lead is within the noise."
+    return [first, comparison.sentence, *_gain(material, best)]
+
+
+def metric_words(metric: str) -> str:
+    return "recall@1 at one gallery size for all splits" if metric == MATCHED else metric
+
+
+def _lead(material: Material, best: str, second: str) -> list[str]:
+    """How the lead moves from the smallest shift to the largest, where seeds can tell that it moves."""
+    grid = 100 * material.table.scores(material.metric)
+    lead = grid[material.style(best)] - grid[material.style(second)]  # (split, seed)
+    lead = lead[:, ~np.isnan(lead).any(axis=0)]
+    start, end = lead[0].mean(), lead[-1].mean()
+    change = estimate(lead[-1] - lead[0])
+    moves = change.n > 1 and abs(change.mean) > change.half_width
+    if not moves:
+        return [
+            f"Its lead over {second} is {start:.1f} points at the smallest shift and {end:.1f} at the largest, "
+            "a change that is within the noise."
+        ]
+    verb = "grows" if end > start else "shrinks"
+    return [f"Its lead over {second} {verb} from {start:.1f} to {end:.1f} points as the shift grows."]
+
+
+def _gain(material: Material, best: str) -> list[str]:
+    """What training bought over the untrained backbone at both ends."""
+    metric = material.metric
+    if np.isnan(material.table.gain(metric)).all() and "recall@1" in material.metrics:
+        metric = "recall@1"  # the untrained backbone may not be scored at one gallery size
+    means = 100 * mean_sd(material.table.gain(metric))[0][material.style(best)]
+    if np.isnan(means[[0, -1]]).any():
+        return []
+    what = "" if metric == material.metric else f" of {metric}"
+    return [
+        f"Over the untrained backbone it gains {means[0]:+.1f} points{what} at the smallest shift and {means[-1]:+.1f} "
+        "at the largest."
+    ]
+
+
+def _one_split(material: Material) -> list[str]:
+    means, _ = mean_sd(material.table.scores(material.metric)[:, 0])
+    order = np.argsort(-means)
+    best = material.table.methods[order[0]]
+    values = material.table.scores(material.metric)[order[0], 0]
+    found = estimate(values[~np.isnan(values)])
+    half = f" ± {100 * found.half_width:.1f}" if found.n > 1 else ""
+    text = f"{best} scores best on this one split: {metric_words(material.metric)} {100 * found.mean:.1f}{half}."
+    if len(order) > 1 and not np.isnan(means[order[1]]):
+        text += " " + _one_split_lead(material, best, material.table.methods[order[1]])
+    return [text, "One split cannot say how a method generalises under a growing shift: add splits of other FIDs."]
+
+
+def _one_split_lead(material: Material, best: str, second: str) -> str:
+    grid = 100 * material.table.scores(material.metric)[:, 0]
+    lead = grid[material.style(best)] - grid[material.style(second)]
+    found = estimate(lead[~np.isnan(lead)]) if not np.isnan(lead).all() else None
+    if found is None or found.n < 2:
+        return f"One seed cannot say whether its lead over {second} is more than noise."
+    if found.mean <= found.half_width:
+        return f"Its lead over {second}, {found.mean:.1f} points, is within the noise."
+    return f"It is {found.mean:.1f} ± {found.half_width:.1f} points ahead of {second}."
