@@ -21,7 +21,7 @@ ALLOWED = {
     "methods": {"losses", "miners", "models"},
     "config": {"data", "losses", "methods", "miners", "models", "shift"},
     "training": {"config", "data", "evaluation", "losses", "methods", "miners", "models", "shift"},
-    "study": {"config", "data", "evaluation", "models", "shift", "training"},
+    "study": {"config", "data", "evaluation", "losses", "methods", "miners", "models", "shift", "training"},
     "reporting": {"data", "evaluation", "study"},
     "search": {"data", "evaluation", "models", "training"},
 }

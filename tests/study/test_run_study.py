@@ -8,7 +8,7 @@ import pytest
 import oodml
 from oodml.data import ArraySource, build_dataset, register_dataset
 from oodml.shift import Split, save_splits
-from oodml.study import run as study_run
+from oodml.study import execute as study_execute
 from oodml.study.config import StudyConfig, plan
 
 CLASSES = [f"class{i}" for i in range(12)]
@@ -49,7 +49,7 @@ def study(splits, **changes):
 @pytest.fixture
 def one_process(monkeypatch):
     """Runs in this process, so that they see the data set registered here."""
-    monkeypatch.setattr(study_run.os, "cpu_count", lambda: 1)
+    monkeypatch.setattr("os.cpu_count", lambda: 1)
 
 
 def test_a_study_runs_once_and_is_re_used(dataset, splits, tmp_path, one_process, monkeypatch):
@@ -59,38 +59,38 @@ def test_a_study_runs_once_and_is_re_used(dataset, splits, tmp_path, one_process
     assert not np.isnan(table.scores("recall@1:matched")).any()
 
     trained = []
-    real = study_run.train
-    monkeypatch.setattr(study_run, "train", lambda config: trained.append(config.method) or real(config))
+    real = study_execute.train
+    monkeypatch.setattr(study_execute, "train", lambda config, *more: trained.append(config.method) or real(config))
     wider = study(splits, methods=["margin", "contrastive", "triplet"])
     assert len(oodml.run_study(wider, tmp_path / "study", quiet=True).rows) == 6
     assert trained == ["triplet", "triplet"]
 
 
 def test_a_failing_run_is_recorded_and_stops_no_other(dataset, splits, tmp_path, one_process, monkeypatch):
-    real = study_run.train
+    real = study_execute.train
 
-    def sometimes(config):
+    def sometimes(config, dataset):
         if config.method == "margin":
             raise MemoryError("no memory left")
         return real(config)
 
-    monkeypatch.setattr(study_run, "train", sometimes)
+    monkeypatch.setattr(study_execute, "train", sometimes)
     table = oodml.run_study(study(splits), tmp_path / "study", quiet=True)
     assert table.methods == ["contrastive"]
     failures = list((tmp_path / "study" / "runs").glob("*/failed.json"))
     assert len(failures) == 2
     assert "no memory left" in json.loads(failures[0].read_text())["traceback"]
 
-    monkeypatch.setattr(study_run, "train", real)
+    monkeypatch.setattr(study_execute, "train", real)
     assert oodml.run_study(study(splits), tmp_path / "study", quiet=True).methods == ["margin", "contrastive"]
     assert not list((tmp_path / "study" / "runs").glob("*/failed.json"))
 
 
 def test_when_all_runs_fail_the_reason_is_given(dataset, splits, tmp_path, one_process, monkeypatch):
-    def fail(config):
+    def fail(config, dataset):
         raise MemoryError("no memory left")
 
-    monkeypatch.setattr(study_run, "train", fail)
+    monkeypatch.setattr(study_execute, "train", fail)
     with pytest.raises(oodml.OodmlError, match="no memory left"):
         oodml.run_study(study(splits), tmp_path / "study", quiet=True)
 

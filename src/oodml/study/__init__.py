@@ -8,11 +8,13 @@ from oodml.study.table import Row, StudyTable
 
 if TYPE_CHECKING:
     from oodml.study.config import StudyConfig
+    from oodml.study.load import load_study
     from oodml.study.run import run_study
 
-_LAZY = {"StudyConfig": "config", "run_study": "run"}  # they load training, which a score alone does not need
+# They load training, which a score alone does not need.
+_LAZY = {"StudyConfig": "config", "load_study": "load", "run_study": "run"}
 
-__all__ = ["Forecast", "Row", "StudyConfig", "StudyTable", "ags", "forecast", "run_study"]
+__all__ = ["Forecast", "Row", "StudyConfig", "StudyTable", "ags", "forecast", "load_study", "run_study"]
 
 
 def __getattr__(name: str) -> Any:

@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from oodml._errors import OodmlError, unknown_name
 from oodml.config import RunConfig, explain_settings, read_settings
 from oodml.shift import Split
 
+_SET_BY_THE_STUDY = {"dataset", "split", "method", "seed", "out"}
 
-class BuildSplits(BaseModel):
-    """How to build the splits of a study from features of its own data set."""
 
+class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise explain_settings(error, type(self)) from None
+
+
+class BuildSplits(_Part):
+    """How to build the splits of a study from features of its own data set."""
 
     n_splits: int = Field(default=5, ge=1)
     backbone: str = "tf_efficientnet_lite0"
@@ -28,33 +40,42 @@ class BuildSplits(BaseModel):
     fid_mode: str = "class-means"
 
 
-class StudyConfig(BaseModel):
-    """methods × splits × seeds (× backbones × embedding sizes).
+class OfficialSplits(_Part):
+    """The published splits of ooDML: a file as `load_official` reads it, by itself or under $OODML_DATA."""
+
+    official: str
+    ids: list[int] | None = Field(default=None, min_length=1)  # None: all of them
+
+
+class StudyConfig(_Part):
+    """methods × settings × backbones × embedding sizes × splits × seeds, and what follows every run.
 
     dataset         a name, or {"name": "folder", "root": ...}
-    splits          "default", a split file or a list of them, or {"n_splits": 5, ...}: built from the set's features
+    splits          "default", a split file or a list of them, {"n_splits": 5, ...}: built from the set's features, or
+                    {"official": FILE}: the published ones
     methods         names, or {label: method}; a method as in RunConfig
+    settings        {label: run settings}: a further axis, e.g. {"SPC-2": {"samples_per_class": 2}, ...}
     seeds           one run for each
     backbones, embedding_dims   further axes; None leaves them to `run`
+    shots, episodes few-shot adaptation of every trained run, with so many labelled images of each test class
+    transfer        data sets whose default test classes every run is measured on too
+    generic         backbones to be scored as they are, without training
     run             settings shared by all runs, as in RunConfig
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     name: str = "study"
     dataset: str | dict[str, Any] = "glyphs"
-    splits: str | list[str] | BuildSplits = Field(default_factory=BuildSplits)
-    methods: dict[str, str | dict[str, Any]]
+    splits: str | list[str] | BuildSplits | OfficialSplits = Field(default_factory=BuildSplits)
+    methods: dict[str, str | dict[str, Any]] = Field(default_factory=dict)
+    settings: dict[str, dict[str, Any]] | None = Field(default=None, min_length=1)
     seeds: list[int] = Field(default=[0], min_length=1)
     backbones: list[str] | None = Field(default=None, min_length=1)
     embedding_dims: list[int] | None = Field(default=None, min_length=1)
+    shots: list[int] | None = Field(default=None, min_length=1)
+    episodes: int = Field(default=10, ge=1)
+    transfer: list[str | dict[str, Any]] | None = Field(default=None, min_length=1)
+    generic: list[str] | None = Field(default=None, min_length=1)
     run: dict[str, Any] = Field(default_factory=dict)
-
-    def __init__(self, **values: Any) -> None:
-        try:
-            super().__init__(**values)
-        except ValidationError as error:
-            raise explain_settings(error, type(self)) from None
 
     @field_validator("methods", mode="before")
     @classmethod
@@ -62,52 +83,102 @@ class StudyConfig(BaseModel):
         """A list of names is short for {name: name}."""
         return {str(name): name for name in value} if isinstance(value, list | tuple) else value
 
+    @field_validator("splits", mode="before")
+    @classmethod
+    def _kind_of_splits(cls, value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return OfficialSplits(**value) if "official" in value else BuildSplits(**value)
+        return value
+
     @field_validator("run", mode="after")
     @classmethod
     def _known_settings(cls, value: dict[str, Any]) -> dict[str, Any]:
-        axes = {"dataset", "split", "method", "seed", "out"}
-        for key in value:
-            if key in axes:
-                raise OodmlError(f"run.{key}: the study sets it for every run; use the study's own keys.")
-            if key not in RunConfig.model_fields:
-                raise unknown_name("setting of run:", key, RunConfig.model_fields.keys() - axes)
+        return _known(value, "run")
+
+    @field_validator("settings", mode="after")
+    @classmethod
+    def _known_axis(cls, value: dict[str, dict[str, Any]] | None) -> dict[str, dict[str, Any]] | None:
+        for label, each in (value or {}).items():
+            _known(each, f"settings.{label}")
         return value
+
+    @model_validator(mode="after")
+    def _something_to_do(self) -> StudyConfig:
+        if not self.methods and not self.generic:
+            raise OodmlError("A study needs `methods` to train, or `generic` backbones to score without training.")
+        return self
 
     @classmethod
     def load(cls, path: str | Path, **overrides: Any) -> StudyConfig:
         """Read a YAML file; `overrides` replace its values."""
         return cls(**{**read_settings(path, "study"), **overrides})
 
+    def to_yaml(self) -> str:
+        """Every setting, as a study file has it."""
+        values = json.loads(self.model_dump_json())
+        return yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
+
+
+def _known(settings: dict[str, Any], where: str) -> dict[str, Any]:
+    for key in settings:
+        if key in _SET_BY_THE_STUDY:
+            raise OodmlError(f"{where}.{key}: the study sets it for every run; use the study's own keys.")
+        if key not in RunConfig.model_fields:
+            raise unknown_name(f"setting of {where}:", key, RunConfig.model_fields.keys() - _SET_BY_THE_STUDY)
+    return settings
+
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One run of the grid: its identity, its place, its settings (without a folder yet)."""
+    """One run of the grid: its identity, its place, its settings (without a folder yet), what follows it."""
 
     id: str
     method: str
     split: Split
     seed: int
     config: RunConfig
+    shots: tuple[int, ...] = ()
+    episodes: int = 10
+    transfer: tuple[Any, ...] = ()
 
 
 def plan(study: StudyConfig, splits: list[Split]) -> list[PlannedRun]:
-    """Every run of the grid; settings are checked here, before any of them starts."""
-    return list(_expand(study, splits))
+    """Every run of the grid; settings are checked here, before any of them starts.
+
+    Two labels for the same settings are refused: one of them would stand for the other's run.
+    """
+    runs: dict[str, PlannedRun] = {}
+    for run in _expand(study, splits):
+        if run.id in runs:
+            first = runs[run.id].method
+            raise OodmlError(
+                f"{first!r} and {run.method!r} are the same run on {run.split.name} (seed {run.seed}): their settings "
+                "do not differ. Take one of them out."
+            )
+        runs[run.id] = run
+    return list(runs.values())
 
 
 def _expand(study: StudyConfig, splits: list[Split]) -> Iterator[PlannedRun]:
-    backbones: list[str | None] = list(study.backbones) if study.backbones else [None]
-    sizes: list[int | None] = list(study.embedding_dims) if study.embedding_dims else [None]
-    for (label, method), backbone, size, split, seed in product(
-        study.methods.items(), backbones, sizes, splits, study.seeds
-    ):
-        chosen = {"backbone": backbone, "embedding_dim": size}
-        config = RunConfig(
-            **{**study.run, **{key: value for key, value in chosen.items() if value is not None}},
-            dataset=study.dataset,
-            split=split,
-            method=method,
-            seed=seed,
-        )
-        axes = [label, *([backbone] if study.backbones else []), *([f"d{size}"] if study.embedding_dims else [])]
-        yield PlannedRun(config.hash(), " · ".join(map(str, axes)), split, seed, config)
+    axes: list[dict[str, dict[str, Any]]] = [{label: {"method": method} for label, method in study.methods.items()}]
+    if study.settings:
+        axes.append(study.settings)
+    if study.backbones:
+        axes.append({name: {"backbone": name} for name in study.backbones})
+    if study.embedding_dims:
+        axes.append({f"d{size}": {"embedding_dim": size} for size in study.embedding_dims})
+    for points in product(*(axis.items() for axis in axes)):
+        label = " · ".join(name for name, _ in points)
+        chosen = {key: value for _, settings in points for key, value in settings.items()}
+        for split, seed in product(splits, study.seeds):
+            config = RunConfig(**{**study.run, **chosen}, dataset=study.dataset, split=split, seed=seed)
+            yield PlannedRun(
+                config.hash(),
+                label,
+                split,
+                seed,
+                config,
+                shots=tuple(study.shots or ()),
+                episodes=study.episodes,
+                transfer=tuple(study.transfer or ()),
+            )

@@ -1,43 +1,125 @@
-"""Where the runs of a study live: one folder a run, named by the hash of its settings."""
+"""Where the runs of a study live: one folder a run, named by the hash of its settings.
+
+A store is a folder, or any URL that fsspec knows (s3://, gs://, …), so that machines need no common disk. A run is done
+when its result.json stands there, which is written last and whole; whoever works on a run holds a claim on it.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from oodml._errors import OodmlError
-from oodml._files import write_json
+from oodml._files import atomic_file, explained
+
+RESULT, FAILED, FEW_SHOT, TRANSFER = "result.json", "failed.json", "few_shot.json", "transfer.json"
 
 
 class Store:
-    """A folder of run folders. A run is done when its result.json stands there, which is written last and whole."""
+    """A folder of run folders on this machine."""
 
     def __init__(self, root: str | Path) -> None:
+        self.url = str(root)
         self.root = Path(root)
 
+    # -- files, by their name below the root -----------------------------------------------------------------------
+
+    def read(self, name: str) -> bytes | None:
+        """A file's content; None where there is none."""
+        path = self.root / name
+        try:
+            return path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise OodmlError(f"{path} cannot be read ({error}).") from error
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file, whole or not at all."""
+        with atomic_file(self.root / name) as temporary:
+            temporary.write_bytes(content)
+
+    def remove(self, name: str) -> None:
+        (self.root / name).unlink(missing_ok=True)
+
+    def names(self, folder: str) -> list[str]:
+        """The names in a folder below the root."""
+        path = self.root / folder
+        return sorted(each.name for each in path.iterdir()) if path.is_dir() else []
+
+    def read_json(self, name: str) -> Any | None:
+        content = self.read(name)
+        try:
+            return None if content is None else json.loads(content)
+        except ValueError as error:
+            raise OodmlError(
+                f"{self.url}/{name} is damaged ({error}). Remove it and run again: what it held is computed anew."
+            ) from error
+
+    def write_json(self, name: str, value: Any) -> None:
+        self.write(name, (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode())
+
+    # -- runs ------------------------------------------------------------------------------------------------------
+
     def folder(self, run_id: str) -> Path:
+        """Where a run works on this machine."""
         return self.root / "runs" / run_id
+
+    def publish(self, run_id: str) -> None:
+        """Make what a run wrote into `folder` part of the store."""
+
+    def fetch(self, run_id: str, names: Iterable[str]) -> Path:
+        """A folder of this machine that holds these files of a run."""
+        return self.folder(run_id)
 
     def result(self, run_id: str) -> dict[str, Any] | None:
         """What a finished run found; None when it has not finished."""
-        path = self.folder(run_id) / "result.json"
-        try:
-            return json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return None
-        except (OSError, json.JSONDecodeError) as error:
-            raise OodmlError(
-                f"The result {path} cannot be read ({error}). Delete that folder and run again."
-            ) from error
+        return self.read_json(f"runs/{run_id}/{RESULT}")
 
     def failure(self, run_id: str) -> str | None:
         """Why a run failed last time, as a traceback; None when it did not."""
-        path = self.folder(run_id) / "failed.json"
-        return json.loads(path.read_text(encoding="utf-8"))["traceback"] if path.exists() else None
+        held = self.read_json(f"runs/{run_id}/{FAILED}")
+        return None if held is None else held["traceback"]
 
     def record_failure(self, run_id: str, traceback: str) -> None:
-        write_json(self.folder(run_id) / "failed.json", {"traceback": traceback})
+        self.write_json(f"runs/{run_id}/{FAILED}", {"traceback": traceback})
 
     def clear_failure(self, run_id: str) -> None:
-        (self.folder(run_id) / "failed.json").unlink(missing_ok=True)
+        self.remove(f"runs/{run_id}/{FAILED}")
+
+    @contextlib.contextmanager
+    def claim(self, run_id: str) -> Iterator[bool]:
+        """Whether the run is ours to work on; False while it is somebody else's. Ends with the process at latest."""
+        path = self.root / ".locks" / run_id
+        with explained("lock", path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            file = path.open("w")
+        with file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+                return
+            yield True
+
+    def is_claimed(self, run_id: str) -> bool:
+        """Whether somebody works on the run now."""
+        if not (self.root / ".locks" / run_id).exists():
+            return False
+        with self.claim(run_id) as ours:
+            return not ours
+
+
+def open_store(root: str | Path | Store) -> Store:
+    """The store at a path or at a URL."""
+    if isinstance(root, Store):
+        return root
+    if "://" in str(root):
+        from oodml.study.remote import RemoteStore
+
+        return RemoteStore(str(root))
+    return Store(root)

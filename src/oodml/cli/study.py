@@ -1,0 +1,160 @@
+"""`oodml study`: a grid of runs over splits of rising shift, planned, run, watched and exported."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from oodml.cli._app import app, out, print_table
+
+if TYPE_CHECKING:
+    from oodml.study import StudyConfig, StudyTable
+    from oodml.study.status import RunStatus
+
+study_app = typer.Typer(help="Methods × splits × seeds: plan, run, watch, read.", no_args_is_help=True)
+app.add_typer(study_app, name="study")
+
+STUDY = typer.Argument(help="A preset's name (`oodml study list`) or a YAML file.")
+FOLDER = typer.Argument(help="The study's folder or URL.")
+CHANGES = typer.Option([], "--set", help="Any setting of the study as key=value, e.g. --set seeds=[0,1,2].")
+
+
+@study_app.command("run")
+def run_command(
+    study: str = STUDY,
+    folder: str | None = typer.Option(None, "--out", help="A folder, or a URL (s3://…); default: studies/NAME."),
+    engine: str = typer.Option("local", help="local, or ray."),
+    workers: int | None = typer.Option(None, help="local: runs side by side."),
+    address: str | None = typer.Option(None, help="ray: the cluster to join."),
+    gpus: float | None = typer.Option(None, help="ray: GPUs a run, .25 for four runs on one."),
+    setting: list[str] = CHANGES,
+    quiet: bool = typer.Option(False, help="No progress bar."),
+) -> None:
+    """Do what is missing of a study; started again, it goes on."""
+    from oodml.study import run_study
+    from oodml.study.status import status
+
+    settings = _settings(study, setting)
+    place = folder or f"studies/{settings.name}"
+    table = run_study(settings, place, engine, quiet, workers=workers, address=address, gpus=gpus)
+    show_study(table)
+    _show_failures(status(_places(place), _store(place)))
+    out.print(f"study folder: {place}", highlight=False, soft_wrap=True)
+
+
+@study_app.command("plan")
+def plan_command(
+    study: str = STUDY,
+    folder: str | None = typer.Option(None, "--out", help="Where it will run: what is done there is counted."),
+    calibrate: bool = typer.Option(True, help="Try every method for a few steps to estimate the time."),
+    setting: list[str] = CHANGES,
+) -> None:
+    """Show the grid of a study, the number of its runs and how long they will take."""
+    import os
+
+    from oodml.study.run import prepare
+    from oodml.study.status import counts, estimate_seconds, status
+
+    settings = _settings(study, setting)
+    place = folder or f"studies/{settings.name}"
+    store = _store(place)
+    planned = prepare(settings, store)
+    found = status(planned, store)
+    rows = [
+        [method, len({r.split.name for r in runs}), len({r.seed for r in runs}), len(runs)]
+        for method in dict.fromkeys(run.method for run in planned)
+        if (runs := [run for run in planned if run.method == method])
+    ]
+    print_table(f"{settings.name}: {len(planned)} runs", ["method", "splits", "seeds", "runs"], rows)
+    numbers = counts(found)
+    out.print(" · ".join(f"{count} {state}" for state, count in numbers.items()), highlight=False)
+    seconds = estimate_seconds(found, planned, calibrate)
+    if seconds is None:
+        out.print("No estimate of the time: no run of some method has finished, and --no-calibrate was given.")
+    elif numbers["done"] < len(planned):
+        one, cores = _duration(seconds), os.cpu_count() or 1
+        out.print(f"About {one} of work, {_duration(seconds / cores)} with {cores} runs side by side.", highlight=False)
+
+
+@study_app.command("status")
+def status_command(folder: str = FOLDER, every: bool = typer.Option(False, "--all", help="Every run.")) -> None:
+    """Show what is done, running, failed (and why) or waiting."""
+    from oodml.study.status import counts, status
+
+    found = status(_places(folder), _store(folder))
+    out.print(" · ".join(f"{count} {state}" for state, count in counts(found).items()), highlight=False)
+    if every:
+        rows = [[r.place.id, r.place.method, _split_name(r), r.place.seed, r.state] for r in found]
+        print_table("Runs", ["run", "method", "split", "seed", "state"], rows)
+    _show_failures(found)
+
+
+@study_app.command("show")
+def show_command(folder: str = FOLDER) -> None:
+    """Print the table of a study: scores by split, and AGS."""
+    from oodml.study import load_study
+
+    show_study(load_study(folder))
+
+
+@study_app.command("export")
+def export_command(
+    folder: str = FOLDER, file: Path = typer.Argument(help="What to write: a .csv or a .parquet file.")
+) -> None:
+    """Write a study as a flat table, one row a run."""
+    from oodml.study import load_study
+    from oodml.study.export import export_rows, write_export
+
+    rows = export_rows(folder, load_study(folder))
+    out.print(f"{len(rows)} rows in {write_export(rows, file)}", highlight=False, soft_wrap=True)
+
+
+def show_study(table: StudyTable, metrics: tuple[str, ...] = ("recall@1", "recall@1:matched")) -> None:
+    """Methods down, splits across in order of shift, AGS at the end; one table a metric."""
+    for metric in (each for each in metrics if each in table.metrics):
+        ranking = table.ags(metric) if len(set(table.fids)) > 1 else {}
+        rows = []
+        for method in table.methods:
+            cells = [table.cell(metric, method, split) for split in table.splits]
+            ags = f"{100 * ranking[method].mean:.1f}" if method in ranking else "–"
+            rows.append([method, *[f"{100 * c.mean:.1f}" if c else "–" for c in cells], ags])
+        heads = [f"FID {fid:.3g}" if fid < 100 else f"FID {fid:.0f}" for fid in table.fids]
+        print_table(f"{metric} in per cent", ["method", *heads, "AGS"], rows)
+
+
+def _show_failures(found: list[RunStatus]) -> None:
+    failed = [each for each in found if each.state == "failed"]
+    if failed:
+        rows = [[each.place.id, each.place.method, _split_name(each), each.place.seed, each.reason] for each in failed]
+        print_table(f"{len(failed)} failed; run again to retry", ["run", "method", "split", "seed", "why"], rows)
+
+
+def _split_name(each: RunStatus) -> str:
+    return each.place.split if isinstance(each.place.split, str) else each.place.split.name
+
+
+def _settings(study: str, changes: list[str]) -> StudyConfig:
+    from oodml.cli.train import _parse
+    from oodml.study.presets import load_preset_or_file
+
+    return load_preset_or_file(study, **_parse(changes))
+
+
+def _store(folder: str) -> Any:
+    from oodml.study.store import open_store
+
+    return open_store(folder)
+
+
+def _places(folder: str) -> Any:
+    from oodml.study.load import load_plan
+
+    return load_plan(_store(folder))
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} seconds"
+    return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"

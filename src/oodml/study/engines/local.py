@@ -1,0 +1,176 @@
+"""Runs as processes of this machine: one a core without a GPU, as many as fit into each GPU with them.
+
+A worker process does one run after the other. One that dies (killed by the system for its memory, say) is noticed:
+its run is recorded as failed, another worker takes its place and the others go on. A worker whose coordinator dies
+saves its run and leaves.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+import torch
+
+from oodml._errors import OodmlError
+from oodml.study.config import PlannedRun
+from oodml.study.engines.packing import Packing, Size, size_of
+from oodml.study.execute import Outcome, execute
+from oodml.study.store import Store
+
+LEAVE_SECONDS = 30.0  # time a worker has to save its run when the study is stopped
+_SPAWN = multiprocessing.get_context("spawn")  # a forked copy of torch's thread pool would hang
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run under way, and the GPU it was given (None: the one its settings choose)."""
+
+    run: PlannedRun
+    device: str | None
+    size: Size
+
+
+class LocalEngine:
+    """`workers` processes side by side; by default one a core (CPU), or what GPU memory and cores allow."""
+
+    def __init__(self, workers: int | None = None) -> None:
+        if workers is not None and workers < 1:
+            raise OodmlError(f"workers must be at least 1, got {workers}.")
+        cores = os.cpu_count() or 1
+        self.workers = workers or cores
+        self.threads = max(1, cores // self.workers)  # small batches gain little from threads, runs side by side all
+
+    def __call__(self, runs: list[PlannedRun], store: Store) -> Iterator[tuple[PlannedRun, Outcome]]:
+        """Execute the runs and give each back when it has ended."""
+        on_gpu = torch.cuda.is_available() and any(run.config.device != "cpu" for run in runs)
+        if min(self.workers, len(runs)) < 2:
+            for run in runs:
+                yield run, execute(run, store)
+            return
+        packing = Packing(_gpu_memory()) if on_gpu else None
+        yield from _Pool(self.workers, self.threads, packing).run(runs, store)
+
+
+class Worker:
+    """A process that executes runs, and the pipe to it."""
+
+    def __init__(self, threads: int) -> None:
+        self.pipe, theirs = _SPAWN.Pipe()
+        self.process: BaseProcess = _SPAWN.Process(target=_serve, args=(theirs, threads), name="oodml-run")
+        self.process.start()
+        theirs.close()  # so that our end reads "end of file" when the process ends
+
+    def answer(self) -> tuple[Outcome, int] | None:
+        """Outcome and peak GPU memory of the run; None when the process died."""
+        try:
+            return self.pipe.recv()
+        except (EOFError, ConnectionResetError):
+            self.process.join()
+            return None
+
+    def leave(self) -> None:
+        """End it: an idle one at once, a busy one after it has saved its run."""
+        self.pipe.close()
+        if self.process.is_alive():
+            self.process.terminate()
+            self.process.join(LEAVE_SECONDS)
+        if self.process.is_alive():
+            self.process.kill()
+
+
+class _Pool:
+    def __init__(self, workers: int, threads: int, packing: Packing | None) -> None:
+        self.workers, self.threads, self.packing = workers, threads, packing
+        self.idle: list[Worker] = []
+        self.busy: dict[Worker, Job] = {}
+
+    def run(self, runs: list[PlannedRun], store: Store) -> Iterator[tuple[PlannedRun, Outcome]]:
+        waiting = deque(runs)
+        try:
+            while waiting or self.busy:
+                while waiting and (job := self._place(waiting[0])):
+                    self._start(job, store)
+                    waiting.popleft()
+                pipes: dict[Any, Worker] = {worker.pipe: worker for worker in self.busy}
+                for pipe in wait(list(pipes)):
+                    yield self._end(pipes[pipe], store)
+        finally:
+            for worker in [*self.idle, *self.busy]:
+                worker.leave()
+
+    def _place(self, run: PlannedRun) -> Job | None:
+        """The run with a place to run it, or None while there is none."""
+        if len(self.busy) >= self.workers:
+            return None
+        if self.packing is None:
+            return Job(run, None, ())
+        size = size_of(run)
+        tenants = [(job.device, job.size) for job in self.busy.values() if job.device is not None]
+        device = self.packing.place(size, tenants)
+        return Job(run, device, size) if device else None
+
+    def _start(self, job: Job, store: Store) -> None:
+        worker = self.idle.pop() if self.idle else Worker(self.threads)
+        worker.pipe.send((job.run, store, job.device))
+        self.busy[worker] = job
+
+    def _end(self, worker: Worker, store: Store) -> tuple[PlannedRun, Outcome]:
+        job, answer = self.busy.pop(worker), worker.answer()
+        if answer is not None:
+            self.idle.append(worker)
+            outcome, peak = answer
+            if self.packing is not None and outcome == "done":
+                self.packing.learn(job.size, peak)
+            return job.run, outcome
+        code = worker.process.exitcode or 0
+        how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        advice = " Out of memory? Use fewer workers or a smaller batch." if code == -signal.SIGKILL else ""
+        store.record_failure(job.run.id, f"The process of the run was {how}.{advice}")
+        return job.run, "failed"
+
+
+def _serve(pipe: Connection, threads: int) -> None:
+    """The life of a worker: a run, its outcome, the next one, until the pipe closes."""
+    torch.set_num_threads(threads)
+    threading.Thread(target=_follow_parent, daemon=True).start()
+    while True:
+        try:
+            run, store, device = pipe.recv()
+        except (EOFError, OSError):
+            return
+        try:
+            pipe.send((execute(run, store, device), _peak_memory(device)))
+        except KeyboardInterrupt:  # asked to stop: the run has saved its state
+            return
+
+
+def _follow_parent() -> None:
+    """When the coordinator dies, ask our own run to save and stop."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _gpu_memory() -> dict[str, int]:
+    """Free bytes by GPU, before any run of ours."""
+    return {f"cuda:{i}": torch.cuda.mem_get_info(i)[0] for i in range(torch.cuda.device_count())}
+
+
+def _peak_memory(device: str | None) -> int:
+    """The most this process has held on the GPU since the last run; what it holds now is given back."""
+    if device is None:
+        return 0
+    peak = torch.cuda.max_memory_reserved(device)
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats(device)
+    return peak

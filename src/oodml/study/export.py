@@ -1,0 +1,84 @@
+"""A study as a flat table for other programs: one row a run."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import Any
+
+from oodml._errors import OodmlError
+from oodml._files import atomic_file
+from oodml.study.load import load_plan, stored_splits
+from oodml.study.store import Store, open_store
+from oodml.study.table import StudyTable
+
+SETTINGS = (
+    "backbone",
+    "train",
+    "embedding_dim",
+    "batch_size",
+    "samples_per_class",
+    "lr",
+    "steps",
+    "epochs",
+    "selection",
+)
+
+
+def export_rows(folder: str | Path | Store, table: StudyTable) -> list[dict[str, Any]]:
+    """One flat dict a run: place, settings, scores (`recall@1`), `untrained/…`, `last/…`, `best_on_test/…`, structure.
+
+    Encoders scored without training stand at the end with the columns they have.
+    """
+    store = open_store(folder)
+    matched = {(row.method, row.split, row.seed): row for row in table.rows}
+    fids = {split.name: split.fid for split in stored_splits(store)}
+    rows: list[dict[str, Any]] = []
+    for place in load_plan(store):
+        result = store.result(place.id)
+        if result is None:
+            continue
+        row: dict[str, Any] = {"run": place.id, "kind": "trained", "method": place.method, "split": place.split}
+        row |= {"fid": fids.get(place.split), "seed": place.seed}
+        row |= {name: result["config"].get(name) for name in SETTINGS}
+        row |= {"seconds": result["seconds"], "selected_epoch": result["selected"]["epoch"]}
+        row |= dict(matched[place.method, place.split, place.seed].scores)
+        for part, scores in (
+            ("untrained", result["untrained"]),
+            ("last", result["last"]["scores"]),
+            ("best_on_test", result["best_on_test"]["scores"]),
+            *((f"structure.{side}", values) for side, values in result["structure"].items()),
+        ):
+            row |= {f"{part}/{name}": value for name, value in scores.items()}
+        rows.append(row)
+    for scored in table.rows:
+        if scored.kind != "trained":
+            about = {"run": "", "kind": scored.kind, "method": scored.method, "split": scored.split, "fid": scored.fid}
+            rows.append({**about, **scored.scores})
+    return rows
+
+
+def write_export(rows: list[dict[str, Any]], path: str | Path) -> Path:
+    """Write rows as .csv or .parquet, by the file's ending; a column that a row lacks stays empty."""
+    path = Path(path)
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    if path.suffix == ".csv":
+        text = io.StringIO()
+        writer = csv.DictWriter(text, columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        with atomic_file(path) as temporary:
+            temporary.write_text(text.getvalue(), encoding="utf-8")
+    elif path.suffix == ".parquet":
+        try:
+            import pyarrow
+            import pyarrow.parquet
+        except ImportError as error:
+            raise OodmlError("Parquet needs pyarrow: pip install 'oodml[parquet]', or export to .csv.") from error
+        table = pyarrow.table({name: [row.get(name) for row in rows] for name in columns})
+        with atomic_file(path) as temporary:
+            pyarrow.parquet.write_table(table, temporary)
+    else:
+        raise OodmlError(f"Export writes .csv or .parquet, got {path.name!r}.")
+    return path

@@ -1,0 +1,112 @@
+"""Read a study from its folder alone: no data set, no planning, only what stands there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import load_file
+
+from oodml._errors import OodmlError
+from oodml.study.config import PlannedRun
+from oodml.study.matched import METRIC, matched_recall
+from oodml.study.splits import stored_splits
+from oodml.study.store import Store, open_store
+from oodml.study.table import Row, StudyTable
+
+PLAN, EMBEDDINGS, MATCHED = "plan.json", "embeddings.safetensors", "matched.json"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a run stands in its study."""
+
+    id: str
+    method: str
+    split: str
+    seed: int
+
+
+def save_plan(planned: list[PlannedRun], store: Store) -> None:
+    """Write which runs a study has, so that it can be read without the code and data that planned it."""
+    runs = [{"id": run.id, "method": run.method, "split": run.split.name, "seed": run.seed} for run in planned]
+    store.write_json(PLAN, {"format": 1, "runs": runs})
+
+
+def load_plan(store: Store) -> list[Place]:
+    held = store.read_json(PLAN)
+    if held is None:
+        raise OodmlError(f"{store.url} holds no study (there is no {PLAN} in it). Run one with `oodml study run`.")
+    return [Place(**each) for each in held["runs"]]
+
+
+def load_study(folder: str | Path | Store) -> StudyTable:
+    """The finished runs of a study as a table, and the encoders scored without training (`kind` of a row).
+
+    Beside the papers' recall every row has `recall@1:matched`: all test sets reduced to the smallest one.
+    """
+    store = open_store(folder)
+    places = load_plan(store)
+    fids = {split.name: split.fid or 0.0 for split in stored_splits(store)}
+    results = {place.id: result for place in places if (result := store.result(place.id)) is not None}
+    done = [place for place in places if place.id in results]
+    rows = _trained_rows(done, results, fids, store) + scored_rows(store, fids)
+    if not rows:
+        failures = [reason for place in places if (reason := store.failure(place.id))]
+        last = failures[-1].strip().splitlines()[-1] if failures else "nothing was run"
+        raise OodmlError(f"No run of the study has finished: {last}")
+    return StudyTable(rows)
+
+
+def smallest_size(folders: list[Path]) -> tuple[int, int]:
+    """(classes, images a class) that the test set of every run can be reduced to, from the embeddings they keep."""
+    sizes = [np.unique(load_file(folder / EMBEDDINGS)["labels"], return_counts=True)[1] for folder in folders]
+    return min(len(each) for each in sizes), max(2, int(min(each.min() for each in sizes)))
+
+
+def _trained_rows(
+    done: list[Place], results: dict[str, dict[str, Any]], fids: dict[str, float], store: Store
+) -> list[Row]:
+    folders = {place.id: store.fetch(place.id, [EMBEDDINGS]) for place in done}
+    one_each = {place.split: folders[place.id] for place in done}
+    match = smallest_size(list(one_each.values())) if done else (0, 0)
+    rows = []
+    for place in done:
+        result = results[place.id]
+        scores = {**result["selected"]["scores"], METRIC: _matched(place.id, folders[place.id], match, store)}
+        row = Row(
+            place.method,
+            place.split,
+            fids.get(place.split, 0.0),
+            place.seed,
+            scores,
+            result["untrained"],
+            seconds=result["seconds"],
+            path=folders[place.id],
+        )
+        rows.append(row)
+    return rows
+
+
+def _matched(run_id: str, folder: Path, match: tuple[int, int], store: Store) -> float:
+    """Computed once for a size, and kept beside the run."""
+    name = f"runs/{run_id}/{MATCHED}"
+    held = store.read_json(name)
+    if held is None or held["match"] != list(match):
+        held = {"match": list(match), METRIC: matched_recall(folder, match)[METRIC]}
+        store.write_json(name, held)
+    return held[METRIC]
+
+
+def scored_rows(store: Store, fids: dict[str, float]) -> list[Row]:
+    """Encoders that were scored on the splits without being trained here."""
+    rows = []
+    for name in store.names("scored"):
+        held: dict[str, Any] = store.read_json(f"scored/{name}")  # type: ignore[assignment]
+        rows += [
+            Row(held["label"], split, fids.get(split, 0.0), 0, scores, kind=held["kind"])
+            for split, scores in held["splits"].items()
+        ]
+    return rows

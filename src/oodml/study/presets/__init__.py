@@ -1,0 +1,102 @@
+"""Studies that come with the package: the papers' experiments, and small versions of them.
+
+A file holds one experiment: a header of comments (Reproduces, Costs, Expect), the settings all its versions share
+(`study`), and what each version changes (`versions`). The version `glyphs` of `zero-shot.yaml` is the preset
+`zero-shot-glyphs`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from oodml._errors import OodmlError, unknown_name
+from oodml.study.config import StudyConfig
+from oodml.study.presets._needs import needs
+
+HEADER = ("Reproduces", "Costs", "Expect")
+
+
+@dataclass(frozen=True)
+class Preset:
+    """One version of an experiment: its name, its header and its settings as they stand in the file."""
+
+    name: str
+    header: Mapping[str, str]
+    settings: Mapping[str, Any]
+
+    @property
+    def needs(self) -> list[str]:
+        """What is not registered here and must be before it can run, e.g. "data set 'sop'"."""
+        return needs(self.settings)
+
+    def study(self, **changes: Any) -> StudyConfig:
+        """The settings with `changes`; refused where something it needs is missing."""
+        settings = {"name": self.name, **self.settings, **changes}
+        missing = needs(settings)
+        if missing:
+            raise OodmlError(f"The preset {self.name!r} needs {', '.join(missing)}, not registered here yet.")
+        return StudyConfig(**settings)
+
+
+@cache
+def presets() -> Mapping[str, Preset]:
+    """Every preset by its name."""
+    found = {}
+    for file in sorted(resources.files(__name__).iterdir(), key=lambda each: each.name):
+        if file.name.endswith(".yaml"):
+            for preset in _read(file.name.removesuffix(".yaml"), file.read_text(encoding="utf-8")):
+                found[preset.name] = preset
+    return found
+
+
+def load_preset(name: str, **changes: Any) -> StudyConfig:
+    """The study of a preset; `changes` replace its values."""
+    if name not in presets():
+        raise unknown_name("preset", name, presets())
+    return presets()[name].study(**changes)
+
+
+def load_preset_or_file(study: str, **changes: Any) -> StudyConfig:
+    """A preset by its name, else a YAML file."""
+    if study in presets():
+        return load_preset(study, **changes)
+    if Path(study).suffix in (".yaml", ".yml") or Path(study).exists():
+        return StudyConfig.load(study, **changes)
+    raise unknown_name("preset (or YAML file)", study, presets())
+
+
+def _read(stem: str, text: str) -> list[Preset]:
+    content = yaml.safe_load(text)
+    shared = _header(text)
+    versions = []
+    for version, changes in content["versions"].items():
+        changes = dict(changes or {})
+        header = {**shared, **{key: changes.pop(key) for key in HEADER if key in changes}}
+        settings = {**content["study"], **changes}
+        if "run" in changes:
+            settings["run"] = {**content["study"].get("run", {}), **changes["run"]}
+        versions.append(Preset(f"{stem}-{version}", header, settings))
+    return versions
+
+
+def _header(text: str) -> dict[str, str]:
+    """The comment lines at the top, by their first word."""
+    found: dict[str, str] = {}
+    key = ""
+    for line in text.splitlines():
+        if not line.startswith("#"):
+            break
+        words = line.lstrip("# ")
+        if words.partition(":")[0] in HEADER:
+            key, _, words = words.partition(":")
+            found[key] = ""
+        if key:
+            found[key] = f"{found[key]} {words.strip()}".strip()
+    return found

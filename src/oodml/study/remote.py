@@ -1,0 +1,134 @@
+"""A store behind a URL: runs work in a scratch folder of their machine and are copied to the store when done."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import fsspec
+
+from oodml._errors import OodmlError
+from oodml._files import atomic_file, cache_root
+from oodml.study.store import FAILED, RESULT, Store
+
+HEARTBEAT = 20.0  # seconds between two signs of life of whoever works on a run
+STALE = 5 * HEARTBEAT  # a claim this old belongs to nobody: its machine is gone
+# What is copied; the result last: it says that the others are there.
+KEPT = ("config.yaml", "metrics.jsonl", "embedder.safetensors", "embeddings.safetensors", RESULT)
+
+
+class RemoteStore(Store):
+    """Objects below a URL. Without locks two machines may, at worst, both do a run; its result stays whole."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url.rstrip("/")
+        self._connect()
+        place = hashlib.sha256(self.url.encode()).hexdigest()[:16]
+        self.root = cache_root() / "studies" / place
+
+    def _connect(self) -> None:
+        try:
+            self.fs, self.base = fsspec.core.url_to_fs(self.url)
+        except (ImportError, ValueError) as error:
+            raise OodmlError(f"The store {self.url!r} cannot be opened: {error}") from error
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"url": self.url, "root": self.root}  # connections do not travel to other processes
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._connect()
+
+    def _path(self, name: str) -> str:
+        return f"{self.base}/{name}"
+
+    def read(self, name: str) -> bytes | None:
+        try:
+            return self.fs.cat_file(self._path(name))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise OodmlError(f"{self.url}/{name} cannot be read ({error}).") from error
+
+    def write(self, name: str, content: bytes) -> None:
+        """One object, put whole; where the store is a file system after all, moved into place."""
+        path = self._path(name)
+        try:
+            self.fs.makedirs(path.rpartition("/")[0], exist_ok=True)
+            if "file" not in self.fs.protocol:
+                self.fs.pipe_file(path, content)
+                return
+            with atomic_file(Path(path)) as temporary:
+                temporary.write_bytes(content)
+        except OSError as error:
+            raise OodmlError(f"{self.url}/{name} cannot be written ({error}).") from error
+
+    def remove(self, name: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self.fs.rm_file(self._path(name))
+
+    def names(self, folder: str) -> list[str]:
+        try:
+            self.fs.invalidate_cache()
+            return sorted(each.rstrip("/").rpartition("/")[2] for each in self.fs.ls(self._path(folder), detail=False))
+        except FileNotFoundError:
+            return []
+
+    def publish(self, run_id: str) -> None:
+        for name in KEPT:
+            path = self.folder(run_id) / name
+            if path.exists():
+                self.write(f"runs/{run_id}/{name}", path.read_bytes())
+
+    def fetch(self, run_id: str, names: Iterable[str]) -> Path:
+        folder = self.folder(run_id)
+        for name in names:
+            content = self.read(f"runs/{run_id}/{name}")
+            if content is not None:
+                with atomic_file(folder / name) as temporary:
+                    temporary.write_bytes(content)
+        return folder
+
+    def record_failure(self, run_id: str, traceback: str) -> None:
+        self.write_json(f"runs/{run_id}/{FAILED}", {"traceback": traceback, "host": socket.gethostname()})
+
+    @contextlib.contextmanager
+    def claim(self, run_id: str) -> Iterator[bool]:
+        """A note with our name and the time, renewed while we live; of two who write at once the later one has it."""
+        if self.is_claimed(run_id):
+            yield False
+            return
+        name, us, stop = f"claims/{run_id}", uuid.uuid4().hex, threading.Event()
+        self._sign(name, us)
+        held = self.read_json(name)
+        if held is None or held["owner"] != us:
+            yield False
+            return
+        beat = threading.Thread(target=self._keep_signing, args=(name, us, stop), daemon=True)
+        beat.start()
+        try:
+            yield True
+        finally:
+            stop.set()
+            beat.join()
+            self.remove(name)
+
+    def is_claimed(self, run_id: str) -> bool:
+        held = self.read_json(f"claims/{run_id}")
+        return held is not None and time.time() - held["at"] < STALE
+
+    def _sign(self, name: str, owner: str) -> None:
+        self.write_json(name, {"owner": owner, "host": socket.gethostname(), "pid": os.getpid(), "at": time.time()})
+
+    def _keep_signing(self, name: str, owner: str, stop: threading.Event) -> None:
+        while not stop.wait(HEARTBEAT):
+            with contextlib.suppress(OodmlError):  # a sign of life that is lost is followed by another
+                self._sign(name, owner)

@@ -1,0 +1,90 @@
+"""The splits of a study: named by it, or built once and kept beside its runs."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from oodml._errors import OodmlError
+from oodml.data import Dataset
+from oodml.models import extract_features
+from oodml.shift import Split, Splits, build_splits, load_official, load_splits
+from oodml.shift.split import SERIES_FORMAT
+from oodml.study.config import BuildSplits, OfficialSplits, StudyConfig
+from oodml.study.store import Store
+from oodml.training.sets import choose_split
+
+FILE, PROGRESSION = "splits.json", "progression.json"
+
+
+def choose_splits(study: StudyConfig, dataset: Dataset, store: Store, quiet: bool = False) -> list[Split]:
+    """The study's splits; whatever their origin they are written into its folder, which then needs nothing else."""
+    if isinstance(study.splits, BuildSplits):
+        return _kept(study.splits, dataset, store) or _build(study.splits, dataset, store, quiet)
+    if study.splits == "default":
+        splits = Splits([choose_split(dataset, "default")])
+    elif isinstance(study.splits, OfficialSplits):
+        splits = official_splits(study.splits, dataset.name)
+    else:
+        paths = [study.splits] if isinstance(study.splits, str) else study.splits
+        splits = Splits(split for path in paths for split in load_splits(path))
+    _keep(splits, store)
+    return splits
+
+
+def official_splits(wanted: OfficialSplits, dataset: str) -> Splits:
+    """The published splits, of a file found as given or under $OODML_DATA."""
+    given = Path(wanted.official).expanduser()
+    path = given if given.exists() else Path(os.environ.get("OODML_DATA") or "data").expanduser() / given
+    splits = load_official(path, dataset)
+    if wanted.ids is None:
+        return splits
+    found = {int(split.provenance["id"]): split for split in splits}
+    missing = [number for number in wanted.ids if number not in found]
+    if missing:
+        raise OodmlError(f"{path} lacks the splits {missing} of {dataset}; it has {sorted(found)}.")
+    return Splits(found[number] for number in wanted.ids)
+
+
+def stored_splits(store: Store) -> list[Split]:
+    """The splits that a study's folder holds; none before its first run."""
+    held = store.read_json(FILE)
+    return [] if held is None else [Split.from_json(each, f"{store.url}/{FILE}") for each in held["splits"]]
+
+
+def _recipe(options: BuildSplits, dataset: Dataset) -> dict:
+    return options.model_dump() | {"data": dataset.fingerprint}
+
+
+def _kept(options: BuildSplits, dataset: Dataset, store: Store) -> list[Split] | None:
+    splits = stored_splits(store)
+    return splits if splits and splits[0].provenance.get("recipe") == _recipe(options, dataset) else None
+
+
+def _build(options: BuildSplits, dataset: Dataset, store: Store, quiet: bool) -> list[Split]:
+    sample = dataset.sample(options.images_per_class) if options.images_per_class else dataset
+    splits = build_splits(
+        extract_features(sample, backbone=options.backbone, quiet=quiet),
+        sample.labels,
+        class_names=sample.classes,
+        start=dataset.default_split,
+        n_splits=options.n_splits,
+        reverse=options.reverse,
+        removal=options.removal,
+        fid_mode=options.fid_mode,  # type: ignore[arg-type]
+        dataset=dataset.name,
+        provenance={"recipe": _recipe(options, dataset)},
+    )
+    _keep(splits, store)
+    return splits
+
+
+def _keep(splits: Splits, store: Store) -> None:
+    # Through JSON and back: a recipe with tuples would not equal itself read again.
+    held = {"format": SERIES_FORMAT, "splits": [s.to_json() for s in splits], "progression": splits.progression}
+    store.write_json(FILE, json.loads(json.dumps(held)))
+    chosen = {split.fid for split in splits}
+    steps = [{"step": i, "fid": s["fid"], "chosen": s["fid"] in chosen} for i, s in enumerate(splits.progression)]
+    if steps:
+        store.write_json(PROGRESSION, steps)

@@ -1,0 +1,101 @@
+"""How far a study is, and how long what is missing will take."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from oodml.study.config import PlannedRun
+from oodml.study.execute import shared_dataset
+from oodml.study.load import Place
+from oodml.study.store import Store
+from oodml.training import train
+
+State = Literal["done", "running", "failed", "waiting"]
+CALIBRATION_STEPS = 8
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    """A run's place in the study, its state, and the last line of why it failed."""
+
+    place: Place | PlannedRun
+    state: State
+    reason: str = ""
+    seconds: float = float("nan")
+
+
+def status(places: list[Place] | list[PlannedRun], store: Store) -> list[RunStatus]:
+    """The state of every run of a plan."""
+    return [_state(place, store) for place in places]
+
+
+def counts(statuses: list[RunStatus]) -> dict[State, int]:
+    counted = Counter(each.state for each in statuses)
+    return {state: counted[state] for state in ("done", "running", "failed", "waiting")}
+
+
+def _state(place: Place | PlannedRun, store: Store) -> RunStatus:
+    result = store.result(place.id)
+    if result is not None:
+        return RunStatus(place, "done", seconds=result["seconds"])
+    if store.is_claimed(place.id):
+        return RunStatus(place, "running")
+    failure = store.failure(place.id)
+    if failure is not None:
+        return RunStatus(place, "failed", failure.strip().splitlines()[-1])
+    return RunStatus(place, "waiting")
+
+
+def estimate_seconds(statuses: list[RunStatus], planned: list[PlannedRun], calibrate: bool = True) -> float | None:
+    """Seconds of work that the missing runs are, one after the other; None where nothing tells.
+
+    A method's finished runs tell; one that has none is tried for a few steps where `calibrate` allows it.
+    """
+    seen: dict[str, list[float]] = {}
+    for each in statuses:
+        if each.state == "done":
+            seen.setdefault(each.place.method, []).append(each.seconds)
+    todo = {each.place.id for each in statuses if each.state != "done"}
+    by_method: dict[str, list[PlannedRun]] = {}
+    for run in planned:
+        if run.id in todo:
+            by_method.setdefault(run.method, []).append(run)
+    total = 0.0
+    for method, runs in by_method.items():
+        if method in seen:
+            each_takes = float(np.mean(seen[method]))
+        elif calibrate:
+            each_takes = calibration(runs[0])
+        else:
+            return None
+        total += each_takes * len(runs)
+    return total
+
+
+def calibration(run: PlannedRun) -> float:
+    """Seconds that a run will take, from a few steps of it.
+
+    The steps scale with the length of the run. The rest is the features of the untrained backbone, one evaluation and
+    the final scores, of which only the evaluations are repeated.
+    """
+    import json
+
+    settings = run.config.resolved()
+    with tempfile.TemporaryDirectory(prefix="oodml-calibration-") as folder:
+        short = {"steps": CALIBRATION_STEPS, "epochs": None, "eval_every": CALIBRATION_STEPS, "selection": "last"}
+        short |= {"out": str(Path(folder) / "run"), "quiet": True}
+        found = train(settings.model_copy(update=short), shared_dataset(json.dumps(settings.dataset))).data
+    batch = settings.batch_size or 1
+    steps = settings.steps or (settings.epochs or 1) * found["steps_per_epoch"]
+    fixed = max(0.0, found["seconds"] - found["train_seconds"])
+    if settings.eval_every:
+        evaluations = steps / settings.eval_every if settings.steps else (settings.epochs or 1) / settings.eval_every
+    else:
+        evaluations = 10 if settings.steps else settings.epochs or 1
+    return steps * batch / found["images_per_second"] + fixed * (1 + (evaluations - 1) / 3)
