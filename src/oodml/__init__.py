@@ -21,6 +21,7 @@ _HOME = {
     "build_splits": "shift",
     "evaluate": "evaluation",
     "extract_features": "models",
+    "few_shot": "training",
     "fid": "shift",
     "kid": "shift",
     "list_backbones": "models",
@@ -42,6 +43,7 @@ _HOME = {
     "register_loss": "losses",
     "register_method": "methods",
     "register_miner": "miners",
+    "report": "reporting",
     "run_study": "study",
     "structure": "evaluation",
     "threshold_drift": "evaluation",
@@ -67,9 +69,10 @@ if TYPE_CHECKING:
     from oodml.methods import list_methods, make_method, register_method
     from oodml.miners import list_miners, make_miner, register_miner
     from oodml.models import extract_features, list_backbones, register_backbone
+    from oodml.reporting import report
     from oodml.shift import Split, build_splits, fid, kid, make_episodes
     from oodml.study import StudyConfig, ags, run_study
-    from oodml.training import load_embedder, train
+    from oodml.training import few_shot, load_embedder, train
 
 
 def __getattr__(name: str) -> Any:

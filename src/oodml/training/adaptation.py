@@ -1,0 +1,163 @@
+"""Fine-tuning the last layers of one embedder to several small sets at once.
+
+Every set (an episode's support images) has its own copy of the layers; all copies are stacked, so one step of all
+episodes is one batched product, one batched loss and one optimiser step. Episodes share nothing but the kernels they
+are computed by: each has its own batches, draws and gradient, and comes out as it would alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+from torch.nn import functional as F
+
+from oodml._errors import OodmlError
+from oodml._progress import stage
+from oodml.data import make_batch_sampler
+from oodml.methods import Method
+from oodml.miners._distances import EPSILON, root
+from oodml.miners._sampling import choose_at
+from oodml.miners.distance import distance_weights
+from oodml.models.embedder import Embedder
+from oodml.training.seeds import child_seed, reseed
+
+LOWER, UPPER = 0.5, 1.4  # of distance mining, as `oodml.miners.distance` has them
+MARGIN = 0.2
+Parameters = dict[str, Tensor]
+
+
+class Support(NamedTuple):
+    """The support set of one episode: positions in the data set, and labels 0 .. classes - 1."""
+
+    positions: np.ndarray
+    labels: np.ndarray
+
+
+class Draws(NamedTuple):
+    """Everything random in the fine-tuning of E episodes for T steps, drawn before it starts."""
+
+    positions: np.ndarray  # (T, E, b) of the images in the data set
+    labels: Tensor  # (T, E, b)
+    uniforms: Tensor  # (T, E, 2b) float64 in [0, 1): the miner's choice of a positive and of a negative
+
+    @property
+    def steps(self) -> int:
+        return len(self.labels)
+
+
+Inputs = Callable[[int], Tensor]  # step -> what the heads read, (E, b, D)
+
+
+def draw(supports: list[Support], steps: int, batch_size: int, seeds: list[int], device: torch.device) -> Draws:
+    """Batches of two images a class (SPC-2, whatever the shots, as published) and the miner's random numbers.
+
+    A batch is never larger than the support set, so that it need not hold an image twice.
+    """
+    positions, labels, uniforms = [], [], []
+    for support, seed in zip(supports, seeds, strict=True):
+        size = min(batch_size, len(support.labels)) // 2 * 2
+        sampler = make_batch_sampler("spc", support.labels, batch_size=size, samples_per_class=2)
+        rng = np.random.default_rng(child_seed(seed, "batches"))
+        rows = np.stack([sampler.draw(rng) for _ in range(steps)])
+        positions.append(support.positions[rows])
+        labels.append(support.labels[rows])
+        generator = reseed(torch.Generator(), seed, "mining")
+        uniforms.append(torch.rand(steps, 2 * size, dtype=torch.float64, generator=generator))
+    return Draws(
+        np.stack(positions, 1), torch.from_numpy(np.stack(labels, 1)).to(device), torch.stack(uniforms, 1).to(device)
+    )
+
+
+def last_layers(embedder: Embedder) -> Parameters:
+    """The weights of the last linear layer of every head, by their names in the embedder."""
+    found: Parameters = {}
+    for name, head in embedder.heads.items():
+        linears = [(key, layer) for key, layer in head.named_modules() if isinstance(layer, nn.Linear)]
+        if linears:
+            key, layer = linears[-1]
+            prefix = ".".join(part for part in ("heads", name, key) if part)
+            found |= {f"{prefix}.{which}": value.detach() for which, value in layer.named_parameters()}
+    if not found:
+        raise OodmlError("This embedder has no linear layer to fine-tune: its embedding is the pooled features.")
+    return found
+
+
+def stacked_embedding(embedder: Embedder, method: Method) -> Callable[[Parameters, Tensor], Tensor]:
+    """`(parameters stacked (E, …), inputs (E, n, D)) -> test embeddings (E, n, d)`, each episode by its own layers."""
+
+    def one(parameters: Parameters, inputs: Tensor) -> Tensor:
+        return method.test_embedding(functional_call(embedder, parameters, (inputs,)))
+
+    return vmap(one)
+
+
+def margin_losses(embeddings: Tensor, labels: Tensor, uniforms: Tensor, beta: float) -> Tensor:
+    """Margin loss with distance mining of every episode by itself, (E, b, d), (E, b), (E, 2b) -> (E,).
+
+    Σ [d(a,p) − β + .2]₊ + [β − d(a,n) + .2]₊ over one mined triplet an anchor, divided by the active terms, as
+    `oodml.losses.margin` has it with `learn_beta=False`, and with the miner's choices given as `uniforms`.
+    """
+    unit = F.normalize(embeddings, dim=-1)
+    positive, negative, found = _mined(unit.detach(), labels, uniforms)
+    near, far = (_distances(unit, partner) for partner in (positive, negative))
+    pull = torch.where(found, torch.relu(near - beta + MARGIN), 0.0)
+    push = torch.where(found, torch.relu(beta + MARGIN - far), 0.0)
+    active = (pull > 0).sum(1) + (push > 0).sum(1)
+    return (pull.sum(1) + push.sum(1)) / active.clamp_min(1)
+
+
+@torch.no_grad()
+def _mined(unit: Tensor, labels: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """A positive and a negative of every anchor, and whether it has both, (E, b) each.
+
+    The rows of all episodes' distance matrices are one list of rows to the miner's own functions.
+    """
+    episodes, b, dim = unit.shape
+    products = unit @ unit.mT
+    norms = products.diagonal(dim1=1, dim2=2)
+    distances = root(norms[:, :, None] + norms[:, None, :] - 2 * products).view(-1, b)
+    same = labels[:, :, None] == labels[:, None, :]
+    negatives = distance_weights(distances, same.view(-1, b), dim, LOWER, UPPER)
+    positives = same & ~torch.eye(b, dtype=torch.bool, device=unit.device)
+    points = uniforms.view(episodes, 2, b).transpose(0, 1).reshape(-1)
+    columns, found = choose_at(torch.cat([positives.view(-1, b), negatives]), points)
+    positive, negative = columns.view(2, episodes, b)
+    return positive, negative, found.view(2, episodes, b).all(0)
+
+
+def _distances(unit: Tensor, partner: Tensor) -> Tensor:
+    """‖x_i − x_partner(i)‖, at least √ε, (E, b, d), (E, b) -> (E, b)."""
+    others = unit.gather(1, partner[:, :, None].expand_as(unit))
+    return torch.linalg.vector_norm(unit - others, dim=-1).clamp_min(math.sqrt(EPSILON))
+
+
+def fine_tune(
+    embed: Callable[[Parameters, Tensor], Tensor],
+    start: Parameters,
+    inputs: Inputs,
+    draws: Draws,
+    beta: float,
+    lr: float,
+    quiet: bool = True,
+) -> Parameters:
+    """The layers after the last step, stacked (E, …); `start` is left as it is. Adam without weight decay."""
+    episodes = draws.labels.shape[1]
+    layers = {name: value.expand(episodes, *value.shape).clone().requires_grad_() for name, value in start.items()}
+    optimiser = torch.optim.Adam(layers.values(), lr=lr, fused=True)
+    with stage(f"Adapting ({episodes} episodes)", draws.steps, quiet) as advance:
+        for step in range(draws.steps):
+            embeddings = embed(layers, inputs(step))
+            # The sum: each episode's gradient is that of its own loss, since no layer serves two of them.
+            margin_losses(embeddings, draws.labels[step], draws.uniforms[step], beta).sum().backward()
+            optimiser.step()
+            optimiser.zero_grad(set_to_none=True)
+            advance(1)
+    if not all(bool(torch.isfinite(value).all()) for value in layers.values()):
+        raise OodmlError(f"The fine-tuned layers are no longer finite: lower the learning rate, which was {lr:g}.")
+    return {name: value.detach() for name, value in layers.items()}
