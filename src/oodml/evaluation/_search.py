@@ -21,7 +21,7 @@ _CPU_COLUMNS = 1024  # gallery rows a product: its result stays in the second-le
 _CELLS = 2**24  # numbers gathered at once to repair distances
 
 
-class _Gallery(NamedTuple):
+class Gallery(NamedTuple):
     """The searched rows and what every block needs of them."""
 
     rows: Tensor  # (G, d)
@@ -30,16 +30,17 @@ class _Gallery(NamedTuple):
     copies: Tensor  # columns that repeat an earlier row …
     originals: Tensor  # … and the first row each of them repeats
 
-    def double(self) -> _Gallery:
+    def double(self) -> Gallery:
         return _gallery(self.rows.double(), self.copies, self.originals)
 
 
-def _gallery(rows: Tensor, copies: Tensor, originals: Tensor) -> _Gallery:
+def _gallery(rows: Tensor, copies: Tensor, originals: Tensor) -> Gallery:
     columns = rows.T.contiguous() if rows.device.type == "cpu" else rows.T
-    return _Gallery(rows, columns, rows.square().sum(1), copies, originals)
+    return Gallery(rows, columns, rows.square().sum(1), copies, originals)
 
 
-def _prepare(rows: Tensor) -> _Gallery:
+def prepare(rows: Tensor) -> Gallery:
+    """The gallery of these rows, its copies found."""
     originals = first_copies(rows)
     copies = (originals != torch.arange(len(rows), device=rows.device)).nonzero().flatten()
     return _gallery(rows, copies, originals[copies])
@@ -66,11 +67,11 @@ def first_copies(rows: Tensor, chunk: int = 2**16) -> Tensor:
 class Search:
     """One search: its queries and its gallery. Blocks may run in several threads at once."""
 
-    def __init__(self, queries: Tensor, rows: Tensor, k: int, own: Tensor | None) -> None:
-        self.queries, self.gallery, self.k = queries, _prepare(rows), k
-        self.own = own
-        self._reach = min(k + _SPARE, len(rows) - (own is not None))
-        self._complete = self._reach == len(rows) - (own is not None)
+    def __init__(self, queries: Tensor, gallery: Gallery, k: int, own: Tensor | None) -> None:
+        self.queries, self.gallery, self.k, self.own = queries, gallery, k, own
+        candidates = len(gallery.rows) - (own is not None)
+        self.reach = min(k + _SPARE, candidates)
+        self._complete = self.reach == candidates
         self._local = threading.local()  # blocks run in several threads, each with a buffer of its own
 
     def block(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
@@ -78,9 +79,7 @@ class Search:
         block = self.queries[start:stop]
         own = None if self.own is None else self.own[start:stop]
         lengths = block.square().sum(1)
-        work = _relative_distances(block, self.gallery, own, out=self._buffer(len(block)))
-        found, columns, unsure = smallest(work, self._reach, self.k)
-        squared = found.add_(lengths[:, None]).clamp_min_(0)
+        squared, columns, unsure = self._nearest(start, stop)
         close = _UNRESOLVED * (lengths + self.gallery.norms[columns[:, 0]])
         lost = unsure if self._complete else unsure | (squared[:, -1] < close)
         for rows in _chunks(((squared[:, 0] < close) & ~lost).nonzero().flatten(), len(block)):
@@ -89,13 +88,24 @@ class Search:
             columns[rows], squared[rows] = self._in_float64(block[rows], None if own is None else own[rows])
         return columns[:, : self.k], squared[:, : self.k].sqrt()
 
+    def _nearest(self, start: int, stop: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Squared distances and columns (B, reach) of the queries, and `unsure` (B,) as `smallest` has it."""
+        return self._nearest_of(slice(start, stop))
+
+    def _nearest_of(self, rows: slice | Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        block = self.queries[rows]
+        own = None if self.own is None else self.own[rows]
+        work = _relative_distances(block, self.gallery, own, out=self._buffer(len(block)))
+        found, columns, unsure = smallest(work, self.reach, self.k)
+        return found.add_(block.square().sum(1, keepdim=True)).clamp_min_(0), columns, unsure
+
     def _buffer(self, rows: int) -> Tensor:
         if getattr(self._local, "work", None) is None or len(self._local.work) < rows:
             self._local.work = self.queries.new_empty(rows, len(self.gallery.rows))
         return self._local.work[:rows]
 
     @cached_property
-    def _wide(self) -> _Gallery:
+    def _wide(self) -> Gallery:
         return self.gallery.double()
 
     def _repair(self, block: Tensor, columns: Tensor, squared: Tensor, close: Tensor) -> tuple[Tensor, Tensor]:
@@ -118,9 +128,9 @@ class Search:
         squared = _relative_distances(block, wide, own).add_(lengths)
         squared[squared < _ZERO64 * (wide.norms + lengths)] = 0
         values = squared.float()
-        found, columns, unsure = smallest(values, self._reach, self.k)
+        found, columns, unsure = smallest(values, self.reach, self.k)
         for rows in _chunks(unsure.nonzero().flatten(), len(block)):
-            found[rows], columns[rows] = smallest_stable(values[rows], self._reach)
+            found[rows], columns[rows] = smallest_stable(values[rows], self.reach)
         return columns, found
 
 
@@ -128,7 +138,7 @@ def _chunks(rows: Tensor, size: int) -> Sequence[Tensor]:
     return rows.split(size) if len(rows) else ()
 
 
-def _relative_distances(block: Tensor, target: _Gallery, own: Tensor | None, out: Tensor | None = None) -> Tensor:
+def _relative_distances(block: Tensor, target: Gallery, own: Tensor | None, out: Tensor | None = None) -> Tensor:
     """‖g‖² − 2⟨q, g⟩ for a block of queries, (B, G); infinite for a query itself, equal for copies of a row."""
     work = block.new_empty(len(block), len(target.rows)) if out is None else out
     tile = _CPU_COLUMNS if block.device.type == "cpu" else len(target.rows)

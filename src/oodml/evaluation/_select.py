@@ -13,7 +13,7 @@ from torch import Tensor
 _SIGN = 31
 _MAGNITUDE = 2**31 - 1
 _COLUMN = 2**32 - 1
-_LARGEST_KEY = 2**63 - 1
+LARGEST_KEY = 2**63 - 1
 _MOST_FOLDS = 64
 _MINIMA_A_RESULT = 2.4  # minima to choose the bound from, for each of the k results: fewer give a loose bound
 
@@ -71,7 +71,11 @@ def _select_rows(values: np.ndarray, minima: np.ndarray | None, k: int) -> tuple
     else:
         keys = _pack_below(values, np.partition(minima, k - 1, axis=1)[:, k - 1, None])
     keys.sort(axis=1)
-    keys = keys[:, :k]
+    return unpack(keys[:, :k])
+
+
+def unpack(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The values and the columns that `_pack` put into the keys."""
     ordered = (keys >> 32).astype(np.int32)
     return (ordered ^ ((ordered >> _SIGN) & _MAGNITUDE)).view(np.float32), keys & _COLUMN
 
@@ -91,6 +95,6 @@ def _pack_below(values: np.ndarray, bound: np.ndarray) -> np.ndarray:
     counts = np.diff(np.searchsorted(flat, np.arange(rows + 1) * n))
     bits = values.reshape(-1).view(np.int32)[flat]
     flat -= np.repeat(np.arange(rows) * n, counts)
-    keys = np.full((rows, counts.max()), _LARGEST_KEY, np.int64)
+    keys = np.full((rows, counts.max()), LARGEST_KEY, np.int64)
     keys[np.arange(keys.shape[1]) < counts[:, None]] = _pack(bits, flat)
     return keys

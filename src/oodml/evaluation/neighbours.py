@@ -20,7 +20,8 @@ import torch
 from torch import Tensor
 
 from oodml._errors import OodmlError
-from oodml.evaluation._search import Search, full_float32
+from oodml.evaluation._search import Search, full_float32, prepare
+from oodml.evaluation._symmetric import SymmetricSearch
 from oodml.evaluation._threads import run_in_threads
 
 _CPU_BLOCK = 32 * 2**20  # bytes of distances a block: small enough to stay near the caches …
@@ -113,8 +114,10 @@ def search_blocks(
     others = None if gallery is None else gallery.detach().to(queries.device).float()
     with torch.no_grad(), full_float32(queries.device):
         q, g = _shift_both(queries.detach().float(), others)
-        search = Search(q, g, k, own)
+        search = Search(q, prepare(g), k, own)
         workers = torch.get_num_threads() if q.device.type == "cpu" else 1
+        if gallery is None and SymmetricSearch.suits(search, memory or _MOST_MEMORY):
+            search = SymmetricSearch(search, workers)
         rows = block_rows(len(g), k, q.device, workers, memory)
 
         def run(start: int) -> None:
