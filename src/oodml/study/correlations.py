@@ -96,7 +96,8 @@ def trend(measure: Array, score: Array) -> Trend:
     kept = ~(np.isnan(x) | np.isnan(y))
     x, y = x[kept], y[kept]
     if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
-        return Trend(*[float("nan")] * 5, len(x), x, y)
+        nan = float("nan")
+        return Trend(nan, nan, nan, nan, nan, len(x), x, y)
     line = stats.linregress(x, y)
     rank = float(stats.spearmanr(x, y).statistic)
     return Trend(line.rvalue, rank, line.slope, line.intercept, line.pvalue, len(x), x, y)

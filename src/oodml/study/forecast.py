@@ -124,7 +124,13 @@ def forecast_file(
         for split, cell in measured.items()
     ]
     x, y = [shifts[split] for split in measured], [cell.mean for cell in measured.values()]
-    held = {"metric": metric, "method": method, "curve": curve, "target": None, "gallery": list(gallery)}
+    held: dict[str, Any] = {
+        "metric": metric,
+        "method": method,
+        "curve": curve,
+        "target": None,
+        "gallery": list(gallery),
+    }
     enough = len(set(x)) >= 3
     held["leave_one_out_error"] = float(np.abs(leave_one_out(x, y)).mean()) if enough else None
     if target is not None and enough:

@@ -28,24 +28,27 @@ def leaderboard(table: StudyTable, metrics: Sequence[str] | None = None) -> dict
 
 def _standing(table: StudyTable, metric: str) -> dict[str, Any]:
     several = len(set(table.fids)) > 1
-    ranking = table.ags(metric) if several else _by_mean(table, metric)
+    ranked = ranking(table, metric)
     errors = study_errors(table, metric) if len(set(table.fids)) > 2 else {}
     rows = []
-    for rank, (method, score) in enumerate(ranking.items(), 1):
+    for rank, (method, score) in enumerate(ranked.items(), 1):
         cells = {split: table.cell(metric, method, split) for split in table.splits}
         row = {"rank": rank, "method": method, "kind": table.kinds[method], "score": _plain(score)}
         rows.append({**row, "splits": {split: _plain(cell) for split, cell in cells.items() if cell is not None}})
-    compared = [table.compare(metric, a, b) for a, b in pairwise(ranking)] if several else []
+    compared = [table.compare(metric, a, b) for a, b in pairwise(ranked)] if several else []
     return {
         "ranked_by": "AGS" if several else "mean",
         "ranking": rows,
-        "not_ranked": [method for method in table.methods if method not in ranking],
+        "not_ranked": [method for method in table.methods if method not in ranked],
         "neighbours": [{**_finite(asdict(each)), "sentence": each.sentence} for each in compared],
         "leave_one_out_error": sum(errors.values()) / len(errors) if errors else None,
     }
 
 
-def _by_mean(table: StudyTable, metric: str) -> dict[str, Estimate]:
+def ranking(table: StudyTable, metric: str) -> dict[str, Estimate]:
+    """Best first: by AGS, or by the mean where all splits have one FID and there is nothing to integrate over."""
+    if len(set(table.fids)) > 1:
+        return table.ags(metric)
     cells = {method: table.cell(metric, method, table.splits[0]) for method in table.methods}
     found = {method: cell for method, cell in cells.items() if cell is not None}
     return dict(sorted(found.items(), key=lambda item: -item[1].mean))

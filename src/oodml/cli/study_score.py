@@ -1,0 +1,72 @@
+"""`oodml study score` and `oodml study leaderboard`: encoders of one's own, and where everything stands."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import typer
+
+from oodml._errors import OodmlError
+from oodml.cli._app import out, print_table
+from oodml.cli.study import study_app
+
+STUDY = typer.Argument(help="The study's folder.")
+
+
+@study_app.command("score")
+def score_command(
+    folder: str = STUDY,
+    encoder: str = typer.Argument(
+        help="module:function from a list of PIL images to vectors; a folder with one SPLIT.npz a split; or one .npz "
+        "with the embeddings of all pictures."
+    ),
+    label: str = typer.Option(..., "--name", help="The encoder's name in the table."),
+    kind: str = typer.Option("own", help="own, or generic for published weights."),
+    normalise: bool = typer.Option(False, help="Divide each vector by its norm first."),
+    batch_size: int = typer.Option(64, min=1, help="Pictures a call of the function."),
+    quiet: bool = typer.Option(False, help="No progress bar."),
+) -> None:
+    """Score an encoder on every split of a study and add it to the study's table and ranking."""
+    from oodml.study import load_study
+    from oodml.study.leaderboard import ranking
+    from oodml.study.matched import METRIC
+    from oodml.study.score import score_study
+
+    found = score_study(folder, label, encoder, kind=kind, normalise=normalise, batch_size=batch_size, quiet=quiet)
+    shown = ["recall@1", METRIC, "map@r", "nmi"]
+    rows = [
+        [split, *[f"{100 * scores[m]:.1f}" if m in scores else "–" for m in shown]]
+        for split, scores in found["splits"].items()
+    ]
+    print_table(f"{label} in per cent", ["split", *shown], rows)
+    table = load_study(folder)
+    ranked = list(ranking(table, METRIC if METRIC in table.metrics else "recall@1"))
+    if label in ranked:
+        told = f"{label} is number {ranked.index(label) + 1} of {len(ranked)} by recall@1 over the shift."
+        out.print(told, highlight=False, markup=False, soft_wrap=True)
+
+
+@study_app.command("leaderboard")
+def leaderboard_command(
+    folder: str = STUDY,
+    output: Path = typer.Option(None, "--out", help="A .json or .md file; without, Markdown is printed."),
+    metrics: str = typer.Option("", help="Comma-separated names; default: all that the study has."),
+) -> None:
+    """Write the ranking of every method and encoder of a study, with what can be told apart."""
+    from oodml._files import atomic_file
+    from oodml.study import load_study
+    from oodml.study.leaderboard import as_markdown, leaderboard
+
+    if output is not None and output.suffix not in (".json", ".md"):
+        raise OodmlError(f"--out {output}: a leaderboard is written as .json or .md.")
+    chosen = [name.strip() for name in metrics.split(",")] if metrics else None
+    board = leaderboard(load_study(folder), chosen)
+    title = f"Leaderboard of {folder.rstrip('/').rpartition('/')[2]}"
+    if output is None:
+        typer.echo(as_markdown(board, title))
+        return
+    text = as_markdown(board, title) if output.suffix == ".md" else json.dumps(board, indent=1, ensure_ascii=False)
+    with atomic_file(output) as temporary:
+        temporary.write_text(text + "\n" * (not text.endswith("\n")), encoding="utf-8")
+    out.print(f"written to {output}", highlight=False, markup=False, soft_wrap=True)

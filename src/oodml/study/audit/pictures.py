@@ -1,0 +1,100 @@
+"""The pictures of an audit: read, reduced to what the time allows, described by features."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from oodml._errors import OodmlError
+from oodml.data import Dataset, load_dataset, load_images
+from oodml.models import extract_features
+from oodml.study.audit.sizing import Clock, affordable_views, images_per_class
+
+BACKBONE = "tf_efficientnet_lite0"
+FEWEST_CLASSES, FEWEST_PICTURES = 4, 4
+MOST_TARGET_PICTURES = 600
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """What the audit works on. `features` are those of the evaluation view of all pictures of `dataset`; `rows` are
+    the positions of those whose class has enough pictures."""
+
+    spec: dict[str, Any]
+    dataset: Dataset
+    features: np.ndarray
+    rows: np.ndarray
+    views: int
+    seconds_a_view: float
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def classes(self) -> int:
+        return len(np.unique(self.dataset.labels[self.rows]))
+
+
+def read_pictures(folder: str | Path, clock: Clock, quiet: bool = False) -> Pictures:
+    """Open a folder of class folders, take as many pictures as the time allows and compute their features."""
+    notes: list[str] = []
+    spec: dict[str, Any] = {"name": "folder", "root": str(Path(folder).expanduser().resolve())}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # told in the notes, once
+        dataset = load_dataset(spec)
+        notes += dataset.notes
+        _check_classes(len(dataset.classes), dataset, folder)
+        limit = images_per_class(clock.total / 60, len(dataset), len(dataset.classes))
+        if limit is not None:
+            notes.append(f"At most {limit} pictures a class were used, of {len(dataset)} in all, to fit the time.")
+            spec |= {"images_per_class": limit}
+            dataset = load_dataset(spec)
+        before = len(dataset)
+        dataset = load_images(dataset, quiet=quiet).dataset
+    if len(dataset) < before:
+        notes.append(f"{before - len(dataset)} of {before} pictures cannot be read and were left out.")
+    rows = _usable(dataset, notes)
+    _check_classes(len(np.unique(dataset.labels[rows])), dataset, folder)
+    began = time.monotonic()
+    features = extract_features(dataset, BACKBONE, quiet=quiet)
+    seconds = time.monotonic() - began
+    views = affordable_views(clock, seconds)
+    if views:
+        extract_features(dataset, BACKBONE, views=views, quiet=quiet)  # kept on disk, where the runs find them
+    return Pictures(spec, dataset, features, rows, views, seconds, notes)
+
+
+def read_target(dataset: Dataset, notes: list[str], quiet: bool = False) -> tuple[Dataset, np.ndarray]:
+    """The target's pictures, at most so many as a forecast needs, and their features."""
+    if len(dataset) > MOST_TARGET_PICTURES:
+        notes.append(f"{MOST_TARGET_PICTURES} of the target's {len(dataset)} pictures were used.")
+        drawn = np.random.default_rng(0).choice(len(dataset), MOST_TARGET_PICTURES, replace=False)
+        dataset = dataset.subset(np.sort(drawn))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        readable = load_images(dataset, quiet=quiet).dataset
+    if len(readable) < len(dataset):
+        notes.append(f"{len(dataset) - len(readable)} of the target's pictures cannot be read and were left out.")
+    return readable, extract_features(readable, BACKBONE, quiet=quiet)
+
+
+def _usable(dataset: Dataset, notes: list[str]) -> np.ndarray:
+    """Positions of the pictures whose class has enough of them to be found again and to be measured."""
+    sizes = np.bincount(dataset.labels, minlength=len(dataset.classes))
+    least = FEWEST_PICTURES if (sizes >= FEWEST_PICTURES).sum() >= FEWEST_CLASSES else 2
+    small = int(((sizes > 0) & (sizes < least)).sum())
+    if small:
+        notes.append(f"{small} classes with fewer than {least} readable pictures were left out.")
+    return np.flatnonzero(sizes[dataset.labels] >= least)
+
+
+def _check_classes(count: int, dataset: Dataset, folder: str | Path) -> None:
+    if count < FEWEST_CLASSES:
+        raise OodmlError(
+            f"An audit trains on some classes and tests on others, at least two each: {folder} has {count} with two "
+            f"readable pictures or more, of {len(dataset.classes)} class folders. Expected "
+            "FOLDER/CLASS/picture.jpg with four classes or more; check the folder, or add classes."
+        )

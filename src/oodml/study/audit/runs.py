@@ -1,0 +1,126 @@
+"""The runs of an audit: calibrated, sized, and stopped when the time is up."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import tempfile
+import threading
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import FrameType
+
+import torch
+
+from oodml._progress import progress_bar
+from oodml.shift import Split
+from oodml.study.audit.pictures import BACKBONE, Pictures
+from oodml.study.audit.sizing import METHODS, SEEDS, Clock, Cost, Size
+from oodml.study.config import PlannedRun, StudyConfig, plan
+from oodml.study.engines import make_engine
+from oodml.study.store import Store
+from oodml.training import train
+
+CALIBRATION_STEPS = 10
+BATCH = 112
+WORKERS = os.cpu_count() or 1
+SLOWER_SIDE_BY_SIDE = 1.25  # a run beside others, against the same alone
+
+
+def study_of(pictures: Pictures, splits: list[Split], file: Path, size: Size) -> StudyConfig:
+    """The grid of an audit of this size; seeds are added while time is left."""
+    fewest = min(len(pictures.dataset.indices_of(split.train)) for split in splits)
+    chosen = dict(list(METHODS.items())[: size.methods])
+    run = {
+        "backbone": BACKBONE,
+        "train": "head",
+        "embedding_dim": 512,
+        "steps": size.steps,
+        "eval_every": size.steps,
+        "batch_size": min(BATCH, max(4, fewest // 2 * 2)),
+        "views": pictures.views,
+        "selection": "last",  # few classes: none to spare for validation
+    }
+    return StudyConfig(
+        name="audit", dataset=pictures.spec, splits=str(file), methods=chosen, seeds=list(range(SEEDS)), run=run
+    )
+
+
+def measure_costs(study: StudyConfig, split: Split, pictures: Pictures, clock: Clock) -> list[Cost]:
+    """What a run of each method costs here, from a few steps; as many methods as a tenth of the time allows to try."""
+    costs: list[Cost] = []
+    began, threads = clock.spent, torch.get_num_threads()
+    torch.set_num_threads(max(1, (os.cpu_count() or 1) // WORKERS))  # as the runs will have
+    with tempfile.TemporaryDirectory(prefix="oodml-audit-") as folder:
+        for run in plan(study.model_copy(update={"seeds": [0]}), [split]):
+            if costs and clock.spent - began > 0.1 * clock.total:
+                break
+            short = {"steps": CALIBRATION_STEPS, "eval_every": CALIBRATION_STEPS, "quiet": True}
+            config = run.config.model_copy(update={**short, "out": str(Path(folder) / run.id)})
+            found = train(config, pictures.dataset).data
+            step = found["train_seconds"] / CALIBRATION_STEPS
+            fixed = found["seconds"] - found["train_seconds"]
+            costs.append(Cost(SLOWER_SIDE_BY_SIDE * fixed, SLOWER_SIDE_BY_SIDE * step))
+    torch.set_num_threads(threads)
+    return costs
+
+
+def run_until(planned: list[PlannedRun], store: Store, clock: Clock, quiet: bool = False) -> None:
+    """Train what is missing, one seed of everything after the other, as long as time is left."""
+    missing = [run for run in sorted(planned, key=lambda run: run.seed) if store.result(run.id) is None]
+    if not missing:
+        return
+    engine = make_engine("local", workers=WORKERS)(missing, store)
+    with progress_bar() as bar, contextlib.closing(engine), stopping_after(clock.left):  # type: ignore[type-var]
+        bar.disable = quiet
+        task = bar.add_task("Training heads", total=len(planned), completed=len(planned) - len(missing))
+        for run, _ in engine:
+            bar.update(task, description=f"Trained {run.method} on {run.split.name}", advance=1)
+
+
+@contextlib.contextmanager
+def stopping_after(seconds: float) -> Iterator[None]:
+    """Leave the block quietly when the time is up, whatever it waits for (in the main thread; elsewhere it runs on)."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise _TimeIsUp
+
+    previous = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, max(0.001, seconds))
+    try:
+        yield
+    except _TimeIsUp:
+        pass
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+
+
+class _TimeIsUp(BaseException):
+    """Not an Exception: a run must not take it for a failure of its own."""
+
+
+def complete_runs(planned: list[PlannedRun], store: Store) -> list[PlannedRun]:
+    """The runs of every method and seed that has all its splits; the rest could not be ranked."""
+    lacking = {(run.method, run.seed) for run in planned if store.result(run.id) is None}
+    return [run for run in planned if (run.method, run.seed) not in lacking]
+
+
+def not_run(planned: list[PlannedRun], kept: list[PlannedRun], store: Store) -> list[str]:
+    """What of the plan is missing from the answer, and why, in words."""
+    left_out = [run for run in planned if run not in kept]
+    failed = {run.method: reason for run in left_out if (reason := store.failure(run.id))}
+    told = [f"{method} failed: {reason.strip().splitlines()[-1]}" for method, reason in failed.items()]
+    seeds = {method: len({run.seed for run in kept if run.method == method}) for method in _methods(planned)}
+    never = [method for method, count in seeds.items() if count == 0 and method not in failed]
+    if never:
+        told.append(f"No time was left for {', '.join(never)}.")
+    return told
+
+
+def _methods(runs: Iterable[PlannedRun]) -> list[str]:
+    return list(dict.fromkeys(run.method for run in runs))

@@ -1,0 +1,94 @@
+"""How much fits into the time given: pictures, views, methods, splits, steps."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+# What is tried, most telling first; a short audit stops after the first few. S2SD's wide branches cost five times as
+# much a step as the others, so it comes last.
+METHODS: dict[str, str | dict[str, Any]] = {
+    "multisimilarity": "multisimilarity",
+    "margin": "margin",
+    "proxyanchor": "proxyanchor",
+    "R-margin": {"name": "rho", "base": "margin"},
+    "S2SD": {"name": "s2sd", "base": "multisimilarity", "targets": [1024]},
+}
+SEEDS = 5
+FEATURE_SHARE = 0.4  # of the time, for features
+REPORT_SECONDS, REPORT_SHARE = 15.0, 0.1  # kept back for ending the runs, scores, forecast and page
+PICTURES_A_MINUTE = 400  # whose evaluation view surely fits into a fifth of the time on two slow cores
+MOST_VIEWS = 8
+
+
+@dataclass(frozen=True)
+class Size:
+    """What is run: the first so many methods, splits at most, and steps a run."""
+
+    methods: int
+    splits: int
+    steps: int
+
+
+# From the most that is worth doing down to the least that answers anything.
+LADDER = (
+    Size(5, 8, 1500),
+    Size(5, 6, 1000),
+    Size(5, 6, 600),
+    Size(4, 6, 600),
+    Size(4, 6, 300),
+    Size(3, 5, 300),
+    Size(3, 4, 200),
+    Size(2, 4, 150),
+    Size(1, 3, 100),
+)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Seconds of a run: those that every run takes, and those of a step."""
+
+    fixed: float
+    step: float
+
+    def of(self, steps: int) -> float:
+        return self.fixed + steps * self.step
+
+
+class Clock:
+    """The time given. `left` is what remains before the part kept back for the report begins."""
+
+    def __init__(self, minutes: float) -> None:
+        self.total, self.began = 60.0 * minutes, time.monotonic()
+
+    @property
+    def spent(self) -> float:
+        return time.monotonic() - self.began
+
+    @property
+    def left(self) -> float:
+        return (1 - REPORT_SHARE) * self.total - REPORT_SECONDS - self.spent
+
+
+def images_per_class(minutes: float, images: int, classes: int) -> int | None:
+    """How many pictures of a class are used; None: all of them."""
+    most = int(PICTURES_A_MINUTE * minutes)
+    return None if images <= most else max(4, most // classes)
+
+
+def affordable_views(clock: Clock, seconds_a_view: float) -> int:
+    """Augmented views that surely fit into the time for features, by what the first view took."""
+    left = FEATURE_SHARE * clock.total - clock.spent
+    return max(0, min(MOST_VIEWS, int(left / seconds_a_view)))
+
+
+def choose_size(seconds: float, workers: int, costs: list[Cost], splits: int) -> Size:
+    """The first rung that leaves time for two seeds; else the first with time for one; else the last."""
+    rungs = [Size(min(r.methods, len(costs)), min(r.splits, splits), r.steps) for r in LADDER]
+    for seeds in (2, 1):
+        for rung in rungs:
+            work = rung.splits * sum(cost.of(rung.steps) for cost in costs[: rung.methods])
+            if seeds * work / workers <= seconds:
+                return rung
+    return rungs[-1]

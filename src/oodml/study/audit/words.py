@@ -1,0 +1,111 @@
+"""The answer of an audit in words; each sentence says no more than the runs can tell."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from oodml.study.audit.target import Placed
+from oodml.study.matched import METRIC
+from oodml.study.statistics import Comparison
+from oodml.study.table import TRAINED, StudyTable
+
+FEW_CLASSES = 10
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """Recall@1 of one method on a split's unseen classes, with its 95 % interval over classes."""
+
+    split: str
+    fid: float
+    train_classes: int
+    test_classes: int
+    recall: float
+    low: float
+    high: float
+    matched: float
+
+
+def verdict(table: StudyTable, best: str | None, untrained: str) -> tuple[str, str]:
+    """(what to use, the sentence that says whether training beats the untrained backbone)."""
+    if best is None:
+        return untrained, "No method could be trained in the time given: only the untrained backbone was measured."
+    found = training_against(table, best, untrained)
+    if found is None:
+        ahead = table.means(METRIC)[table.methods.index(best)].mean()
+        behind = table.means(METRIC)[table.methods.index(untrained)].mean()
+        gap = f"{100 * (ahead - behind):+.1f} points on the only split"
+        return (best if ahead > behind else untrained), f"Training ({best}) against the untrained backbone: {gap}."
+    points = f"{100 * abs(found.difference):.1f} points of AGS"
+    told = "" if found.low != found.low else f" (95 % interval {100 * found.low:+.1f} to {100 * found.high:+.1f})"
+    if found.distinguishable:
+        if found.difference > 0:
+            return best, f"Training pays: {best} is {points} ahead of the untrained backbone{told}."
+        return untrained, (
+            f"Training a head does not pay on this data: the untrained backbone is {points} ahead of the best method, "
+            f"{best}{told}. With more classes to train on this may change."
+        )
+    reason = "one seed cannot tell more" if found.low != found.low else f"no more than noise{told}"
+    side = "ahead of" if found.difference > 0 else "behind"
+    use = best if found.difference > 0 and found.low != found.low else untrained
+    return use, f"Training is not clearly worth it: {best} is {points} {side} the untrained backbone, {reason}."
+
+
+def training_against(table: StudyTable, best: str, untrained: str) -> Comparison | None:
+    """The best trained method against the untrained backbone; None with a single level of shift."""
+    return table.compare(METRIC, best, untrained) if len(set(table.fids)) > 1 else None
+
+
+def runner_up(table: StudyTable) -> str | None:
+    """How the best trained method stands to the next one."""
+    if len(set(table.fids)) < 2:
+        return None
+    ranked = [name for name in table.ags(METRIC) if table.kinds[name] == TRAINED]
+    return f"Among the methods: {table.compare(METRIC, *ranked[:2]).sentence}" if len(ranked) > 1 else None
+
+
+def expectations(use: str, like: Expectation, unlike: Expectation | None, gallery: tuple[int, int]) -> list[str]:
+    """What to expect on classes like those trained on, and unlike them."""
+    told = [
+        f"On unseen classes like yours ({_about(like)}) expect {use} to find the right class first {_recall(like)}."
+    ]
+    if unlike is not None:
+        told.append(f"On unseen classes unlike yours ({_about(unlike)}) expect {_recall(unlike)}.")
+        told.append(
+            f"With one gallery for both, {gallery[0]} classes of {gallery[1]} pictures, that is "
+            f"{100 * like.matched:.1f} % and {100 * unlike.matched:.1f} %."
+        )
+    if like.test_classes < FEW_CLASSES:
+        told.append(
+            f"{like.test_classes} test classes are few: another choice of classes could move these numbers by many "
+            "points, as their intervals show."
+        )
+    return told
+
+
+def target_words(placed: Placed, forecast: dict[str, Any] | None, gallery: tuple[int, int]) -> list[str]:
+    """Where the target stands, and what to expect there."""
+    told = [
+        f"The target's {placed.pictures} pictures are at FID {placed.target:.1f} from yours ({placed.low:.1f} to "
+        f"{placed.high:.1f} over draws of {placed.n}); your own splits span {min(placed.fids.values()):.1f} to "
+        f"{max(placed.fids.values()):.1f}."
+    ]
+    if placed.shared:
+        told.append(
+            f"{placed.shared} of the target's {placed.pictures} pictures are in your folder too, or nearly: a test on "
+            "them would be too kind, and the forecast is about new pictures only."
+        )
+    if forecast is None or forecast.get("target") is None:
+        told.append("Fewer than three levels of shift were measured: too few for a forecast.")
+        return told
+    where = "" if not forecast["target"]["inside"] else f" That is for {gallery[0]} classes of {gallery[1]} pictures."
+    return [*told, f"{forecast['target']['sentence']}{where}"]
+
+
+def _about(x: Expectation) -> str:
+    return f"split {x.split}, FID {x.fid:.1f}, {x.train_classes} classes trained on, {x.test_classes} tested"
+
+
+def _recall(x: Expectation) -> str:
+    return f"{100 * x.recall:.1f} % of the time (95 % interval over classes {100 * x.low:.1f} to {100 * x.high:.1f})"

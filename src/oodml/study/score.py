@@ -1,0 +1,215 @@
+"""Encoders scored on the splits of a study without being trained in it: published weights, or one's own.
+
+What is found stands in `scored/LABEL.json` of the study's folder and enters its table, its AGS ranking and its report.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+from PIL import Image
+
+from oodml._errors import OodmlError
+from oodml._progress import stage
+from oodml.data import Dataset, load_dataset, load_images
+from oodml.evaluation import evaluate
+from oodml.shift import Split
+from oodml.study.matched import smallest_test_set
+from oodml.study.store import Store, open_store
+
+Encoder = Callable[[list[Image.Image]], Any]
+KINDS = ("generic", "own")
+
+
+def score_study(
+    folder: str | Path | Store,
+    label: str,
+    encoder: Encoder | str | Path,
+    *,
+    kind: str = "own",
+    normalise: bool = False,
+    batch_size: int = 64,
+    quiet: bool = False,
+) -> dict[str, Any]:
+    """Score an encoder on every split of a study and add it to the study's table.
+
+    Args:
+        folder: the study.
+        label: the encoder's name in the table; scored again under the same name, it is replaced.
+        encoder: a function from a list of PIL images (upright, RGB, whole) to vectors (n, d); its address
+            "module:function"; a folder with one SPLIT.npz a split; or one .npz for all pictures of the data set.
+            See `read_embeddings` for what an .npz holds.
+        normalise: divide each vector by its norm first; without, distances are Euclidean as given.
+    """
+    from oodml.study.config import StudyConfig
+    from oodml.study.splits import stored_splits
+
+    store = open_store(folder)
+    splits, settings = stored_splits(store), store.read("study.yaml")
+    if not splits or settings is None:
+        raise OodmlError(f"{store.url} holds no study with splits. Run one with `oodml study run`, then score.")
+    dataset = load_dataset(StudyConfig(**yaml.safe_load(settings)).dataset)
+    dataset = load_images(dataset, quiet=quiet).dataset  # without pictures that cannot be read, as the runs
+    if isinstance(encoder, str) and ":" in encoder and not Path(encoder).exists():
+        encoder = find_encoder(encoder)
+    if callable(encoder):
+        rows = embed_pictures(encoder, dataset, splits, batch_size, quiet)
+    else:
+        rows = read_embeddings(Path(encoder), dataset, splits)
+    return score_splits(store, label, kind, dataset, splits, rows, normalise)
+
+
+def score_splits(
+    store: Store,
+    label: str,
+    kind: str,
+    dataset: Dataset,
+    splits: Sequence[Split],
+    rows: Mapping[str, np.ndarray],
+    normalise: bool = False,
+) -> dict[str, Any]:
+    """Score the embeddings of every split's test pictures (in the data set's order), and write the result."""
+    if kind not in KINDS:
+        raise OodmlError(f"An encoder that is only scored is 'generic' or 'own', got {kind!r}.")
+    match = smallest_test_set(list(splits), dataset)
+    found = {}
+    for split in splits:
+        labels = dataset.labels[dataset.indices_of(split.test)]
+        scores = evaluate(rows[split.name], labels, match=match, normalise=normalise)
+        found[split.name] = {name: float(value) for name, value in scores.items()}
+    held = {"label": label, "kind": kind, "match": list(match), "splits": found}
+    store.write_json(f"scored/{file_name(label)}.json", held)
+    return held
+
+
+def file_name(label: str) -> str:
+    """A label as a file's name."""
+    name = re.sub(r"[^\w.+-]+", "-", label).strip("-.")
+    if not name:
+        raise OodmlError(f"The label {label!r} has no letter or digit to name a file by; choose another.")
+    return name
+
+
+def find_encoder(address: str) -> Encoder:
+    """The function at "module:function"; modules of the current folder are found too."""
+    module, _, name = address.partition(":")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        found = importlib.import_module(module)
+    except ImportError as error:
+        raise OodmlError(
+            f"The module {module!r} of the encoder {address!r} cannot be imported ({error}). Give module:function, of "
+            "an installed module or one in the current folder."
+        ) from error
+    encoder = getattr(found, name, None)
+    if not callable(encoder):
+        there = sorted(key for key, value in vars(found).items() if callable(value) and not key.startswith("_"))
+        raise OodmlError(f"{module!r} has no function {name!r}; it has {', '.join(there) or 'none'}.")
+    return encoder
+
+
+def embed_pictures(
+    encoder: Encoder, dataset: Dataset, splits: Sequence[Split], batch_size: int = 64, quiet: bool = False
+) -> dict[str, np.ndarray]:
+    """Embeddings of every split's test pictures; each picture is embedded once, however many splits test on it."""
+    tests = {split.name: dataset.indices_of(split.test) for split in splits}
+    wanted = np.unique(np.concatenate(list(tests.values())))
+    parts: list[np.ndarray] = []
+    with stage("Embedding", len(wanted), quiet) as advance:
+        for start in range(0, len(wanted), batch_size):
+            rows = wanted[start : start + batch_size]
+            parts.append(_vectors(encoder([dataset.image(i) for i in rows]), len(rows), "The encoder"))
+            advance(len(rows))
+    widths = {part.shape[1] for part in parts}
+    if len(widths) > 1:
+        raise OodmlError(f"The encoder gave vectors of different lengths: {sorted(widths)}.")
+    every = np.concatenate(parts)
+    return {name: every[np.searchsorted(wanted, rows)] for name, rows in tests.items()}
+
+
+def read_embeddings(path: Path, dataset: Dataset, splits: Sequence[Split]) -> dict[str, np.ndarray]:
+    """Embeddings of every split's test pictures from a folder of SPLIT.npz, or from one .npz for the whole data set.
+
+    An .npz holds `embeddings` (n, d) and, unless its rows are the pictures in the data set's order (of the test classes
+    for a SPLIT.npz), `indices` (positions in the data set) or `paths` (names below its root). `labels`, where there
+    are any, must be those of the data set: a check that the rows are what they are taken for.
+    """
+    if path.is_file():
+        every = _read_rows(path, dataset, np.arange(len(dataset)))
+        return {split.name: every[dataset.indices_of(split.test)] for split in splits}
+    missing = [split.name for split in splits if not (path / f"{split.name}.npz").is_file()]
+    if missing:
+        raise OodmlError(
+            f"{path} lacks {', '.join(f'{name}.npz' for name in missing)}: give a folder with one .npz a split "
+            f"({', '.join(split.name for split in splits)}), or one .npz with the embeddings of all pictures."
+        )
+    return {s.name: _read_rows(path / f"{s.name}.npz", dataset, dataset.indices_of(s.test)) for s in splits}
+
+
+def _read_rows(file: Path, dataset: Dataset, wanted: np.ndarray) -> np.ndarray:
+    """The rows of a file that belong to the pictures `wanted`, in their order."""
+    try:
+        with np.load(file, allow_pickle=False) as held:
+            arrays = dict(held)
+    except (OSError, ValueError, EOFError) as error:
+        raise OodmlError(f"{file} cannot be read as .npz ({error}).") from error
+    if "embeddings" not in arrays:
+        raise OodmlError(f"{file} holds {', '.join(arrays) or 'nothing'}; expected `embeddings` (n, d).")
+    vectors = _vectors(arrays["embeddings"], len(arrays["embeddings"]), str(file))
+    positions = _positions(file, arrays, dataset, wanted)
+    if len(positions) != len(vectors):
+        raise OodmlError(f"{file} has {len(vectors)} embeddings and {len(positions)} names of pictures; one each.")
+    if "labels" in arrays and not np.array_equal(arrays["labels"], dataset.labels[positions]):
+        raise OodmlError(f"The labels in {file} are not those of {dataset.name!r}: are its rows in another order?")
+    row_of = np.full(len(dataset), -1)
+    row_of[positions] = np.arange(len(positions))
+    rows = row_of[wanted]
+    if (rows < 0).any():
+        first = dataset.path(int(wanted[np.flatnonzero(rows < 0)[0]]))
+        raise OodmlError(f"{file} lacks {int((rows < 0).sum())} of {len(wanted)} pictures, the first is {first}.")
+    return vectors[rows]
+
+
+def _positions(file: Path, arrays: Mapping[str, np.ndarray], dataset: Dataset, wanted: np.ndarray) -> np.ndarray:
+    if "indices" in arrays:
+        positions = arrays["indices"].astype(np.int64)
+        if len(positions) and not 0 <= positions.min() <= positions.max() < len(dataset):
+            raise OodmlError(f"{file}: indices are positions in the data set, 0 to {len(dataset) - 1}.")
+        return positions
+    if "paths" in arrays:
+        place = {dataset.path(i): i for i in range(len(dataset))}
+        unknown = [name for name in arrays["paths"].tolist() if name not in place]
+        if unknown:
+            raise OodmlError(f"{file}: {unknown[0]!r} is no picture of {dataset.name!r} (e.g. {dataset.path(0)!r}).")
+        return np.array([place[name] for name in arrays["paths"].tolist()], dtype=np.int64)
+    if len(arrays["embeddings"]) != len(wanted):
+        raise OodmlError(
+            f"{file} has {len(arrays['embeddings'])} embeddings for {len(wanted)} pictures. Give one a picture in the "
+            "data set's order, or say which with `indices` or `paths`."
+        )
+    return wanted
+
+
+def _vectors(values: Any, count: int, origin: str) -> np.ndarray:
+    """(count, d) finite float32."""
+    if hasattr(values, "detach"):
+        values = values.detach().cpu().numpy()
+    vectors = np.asarray(values)
+    if vectors.ndim != 2 or len(vectors) != count or not np.issubdtype(vectors.dtype, np.number):
+        raise OodmlError(
+            f"{origin} must give numbers (n, d), a row a picture: {count} rows expected, got shape {vectors.shape} "
+            f"of {vectors.dtype}."
+        )
+    vectors = vectors.astype(np.float32)
+    if not np.isfinite(vectors).all():
+        raise OodmlError(f"{origin} gave NaN or infinite numbers; look at the pictures it was given.")
+    return vectors

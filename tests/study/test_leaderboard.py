@@ -1,0 +1,71 @@
+"""The leaderboard: who stands where, what is not ranked, what people read."""
+
+import json
+
+import numpy as np
+import pytest
+
+import oodml
+from oodml.study.leaderboard import as_markdown, leaderboard, ranking
+from oodml.study.table import Row, StudyTable
+
+
+def table(splits=4, seeds=3, skip=()):
+    rng = np.random.default_rng(0)
+    rows = [
+        Row(method, f"s{i}", 10.0 * i, seed, {"recall@1": level - 0.04 * i + rng.normal(0, 0.001), "nmi": 0.5})
+        for method, level in (("b", 0.8), ("a", 0.9))
+        for i in range(splits)
+        for seed in range(seeds)
+        if (method, i) not in skip
+    ]
+    own = [
+        Row("mine", f"s{i}", 10.0 * i, 0, {"recall@1": 0.85 - 0.04 * i, "nmi": 0.4}, kind="own") for i in range(splits)
+    ]
+    return StudyTable([*rows, *own])
+
+
+def test_every_metric_is_ranked_by_ags_and_is_plain_json():
+    board = json.loads(json.dumps(leaderboard(table()), allow_nan=False))
+    standing = board["metrics"]["recall@1"]
+    assert [(row["rank"], row["method"], row["kind"]) for row in standing["ranking"]] == [
+        (1, "a", "trained"),
+        (2, "mine", "own"),
+        (3, "b", "trained"),
+    ]
+    expected = table().ags("recall@1")["a"]
+    assert standing["ranking"][0]["score"]["mean"] == pytest.approx(expected.mean)
+    assert standing["ranking"][1]["score"]["half_width"] is None
+    assert set(standing["ranking"][0]["splits"]) == {"s0", "s1", "s2", "s3"}
+    assert standing["neighbours"][0]["sentence"].startswith("a is ")
+    assert standing["leave_one_out_error"] < 0.005
+
+
+def test_a_method_that_lacks_a_split_is_named_but_not_ranked():
+    standing = leaderboard(table(skip={("a", 2)}), ["recall@1"])["metrics"]["recall@1"]
+    assert [row["method"] for row in standing["ranking"]] == ["mine", "b"]
+    assert standing["not_ranked"] == ["a"]
+    assert "Not ranked, since a split is missing: a." in as_markdown(leaderboard(table(skip={("a", 2)})))
+
+
+def test_one_split_is_ranked_by_its_mean():
+    only = table(splits=1)
+    assert list(ranking(only, "recall@1")) == ["a", "mine", "b"]
+    board = leaderboard(only)
+    assert board["metrics"]["recall@1"]["ranked_by"] == "mean"
+    assert board["metrics"]["recall@1"]["leave_one_out_error"] is None
+
+
+def test_people_read_per_cent():
+    text = as_markdown(leaderboard(table(), ["recall@1"]), "Mine")
+    lines = text.splitlines()
+    assert lines[0] == "# Mine"
+    row = next(line for line in lines if line.startswith("| 2 |"))
+    assert row.split("|")[2].strip() == "mine"
+    assert row.split("|")[5].strip() == "85.0"
+    assert "predicted from the others" in text
+
+
+def test_an_unknown_metric_is_refused():
+    with pytest.raises(oodml.OodmlError, match="Did you mean 'nmi'"):
+        leaderboard(table(), ["nmii"])

@@ -1,0 +1,184 @@
+"""Encoders of one's own on the splits of a study: callables, files, and everything that can be wrong with them."""
+
+import json
+
+import numpy as np
+import pytest
+import yaml
+
+import oodml
+from oodml.data import ArraySource, build_dataset, register_dataset
+from oodml.shift import Split, save_splits
+from oodml.study import load_study
+from oodml.study.load import save_plan
+from oodml.study.score import embed_pictures, file_name, find_encoder, read_embeddings, score_study
+from oodml.study.store import Store
+
+CLASSES = [f"class{i}" for i in range(8)]
+PER_CLASS = 5
+
+
+def mean_colour(pictures):
+    return np.stack([np.asarray(picture, dtype=np.float32).mean((0, 1)) for picture in pictures])
+
+
+@pytest.fixture
+def dataset(tmp_path, monkeypatch):
+    monkeypatch.setenv("OODML_CACHE", str(tmp_path / "cache"))
+    rng = np.random.default_rng(0)
+    base = rng.integers(40, 215, (8, 1, 1, 3))
+    pixels = np.concatenate([np.clip(b + rng.integers(-30, 30, (PER_CLASS, 16, 16, 3)), 0, 255) for b in base])
+    source = ArraySource(pixels.astype(np.uint8), [f"{i}.png" for i in range(40)])
+    made = build_dataset("colours", source, [name for name in CLASSES for _ in range(PER_CLASS)])
+    register_dataset("colours", lambda: made, replace=True, summary="Coloured noise for a test.")
+    return made
+
+
+@pytest.fixture
+def splits():
+    easy = Split(CLASSES[:4], CLASSES[4:], name="easy", fid=1.0, dataset="colours")
+    hard = Split(CLASSES[4:], CLASSES[:3], name="hard", fid=9.0, dataset="colours")
+    return [easy, hard]
+
+
+@pytest.fixture
+def study(tmp_path, dataset, splits):
+    folder = tmp_path / "study"
+    folder.mkdir()
+    save_splits(folder / "splits.json", splits)
+    (folder / "study.yaml").write_text(yaml.safe_dump({"dataset": "colours", "methods": ["margin"]}))
+    save_plan([], Store(folder))
+    return folder
+
+
+def test_a_function_is_scored_on_every_split_and_enters_the_table(study, dataset, splits):
+    held = score_study(study, "colour mean", mean_colour, quiet=True)
+    for split in splits:
+        rows = dataset.indices_of(split.test)
+        expected = oodml.evaluate(mean_colour([dataset.image(i) for i in rows]), dataset.labels[rows], match=(3, 5))
+        assert held["splits"][split.name] == pytest.approx(dict(expected))
+    assert json.loads((study / "scored" / "colour-mean.json").read_text()) == held
+    table = load_study(study)
+    assert table.kinds == {"colour mean": "own"}
+    assert table.splits == ["easy", "hard"]
+    assert "colour mean" in table.ags("recall@1:matched")
+
+
+def test_a_picture_is_embedded_once_however_many_splits_test_on_it(dataset, splits):
+    seen = []
+    overlapping = [*splits, Split(CLASSES[:2], CLASSES[2:6], name="third", fid=3.0, dataset="colours")]
+
+    def counting(pictures):
+        seen.append(len(pictures))
+        return mean_colour(pictures)
+
+    rows = embed_pictures(counting, dataset, overlapping, batch_size=7, quiet=True)
+    assert sum(seen) == 40
+    wanted = dataset.indices_of(overlapping[2].test)
+    np.testing.assert_array_equal(rows["third"], mean_colour([dataset.image(i) for i in wanted]))
+
+
+@pytest.mark.parametrize("form", ["order", "indices", "paths", "whole"])
+def test_files_in_every_form_mean_the_same(study, dataset, splits, tmp_path, form):
+    folder, rng = tmp_path / "mine", np.random.default_rng(1)
+    folder.mkdir()
+    every = rng.normal(size=(40, 6)).astype(np.float32)
+    if form == "whole":
+        np.savez(tmp_path / "all.npz", embeddings=every, labels=dataset.labels)
+        found = read_embeddings(tmp_path / "all.npz", dataset, splits)
+    else:
+        for split in splits:
+            rows = dataset.indices_of(split.test)
+            if form != "order":
+                rows = rng.permutation(rows)
+            extra = {"indices": rows} if form == "indices" else {}
+            if form == "paths":
+                extra = {"paths": np.array([dataset.path(i) for i in rows])}
+            np.savez(folder / f"{split.name}.npz", embeddings=every[rows], **extra)
+        found = read_embeddings(folder, dataset, splits)
+    for split in splits:
+        np.testing.assert_array_equal(found[split.name], every[dataset.indices_of(split.test)])
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"embeddings": np.zeros((19, 2))}, "19 embeddings for 20 pictures"),
+        ({"vectors": np.zeros((20, 2))}, "expected `embeddings`"),
+        ({"embeddings": np.full((20, 2), np.nan)}, "NaN"),
+        ({"embeddings": np.zeros((20, 2)), "indices": np.arange(20)}, "lacks 20 of 20 pictures"),
+        ({"embeddings": np.zeros((20, 2)), "indices": np.arange(30, 50)}, "positions in the data set"),
+        ({"embeddings": np.zeros((20, 2)), "paths": np.array(["x"] * 20)}, "'x' is no picture"),
+        ({"embeddings": np.zeros((20, 2)), "labels": np.arange(20)}, "in another order"),
+        ({"embeddings": np.zeros(20)}, "shape"),
+    ],
+)
+def test_a_wrong_file_is_refused_with_the_reason(study, dataset, splits, tmp_path, arrays, message):
+    np.savez(tmp_path / "easy.npz", **arrays)
+    with pytest.raises(oodml.OodmlError, match=message):
+        read_embeddings(tmp_path, dataset, splits[:1])
+
+
+def test_a_missing_split_a_missing_study_and_a_broken_file_are_named(study, dataset, splits, tmp_path):
+    np.savez(tmp_path / "easy.npz", embeddings=np.zeros((20, 2)))
+    with pytest.raises(oodml.OodmlError, match=r"lacks hard\.npz"):
+        read_embeddings(tmp_path, dataset, splits)
+    (tmp_path / "easy.npz").write_bytes(b"no archive")
+    with pytest.raises(oodml.OodmlError, match="cannot be read"):
+        read_embeddings(tmp_path, dataset, splits[:1])
+    with pytest.raises(oodml.OodmlError, match="holds no study"):
+        score_study(tmp_path / "nothing", "x", mean_colour)
+    assert not (study / "scored").exists()
+
+
+@pytest.mark.parametrize(
+    ("encoder", "message"),
+    [
+        (lambda pictures: np.zeros((1, 3)), "rows expected"),
+        (lambda pictures: np.full((len(pictures), 3), np.inf), "infinite"),
+        (lambda pictures: [["text"]] * len(pictures), "must give numbers"),
+    ],
+)
+def test_a_wrong_function_is_refused_and_nothing_is_written(study, encoder, message):
+    with pytest.raises(oodml.OodmlError, match=message):
+        score_study(study, "x", encoder, quiet=True)
+    assert not (study / "scored").exists()
+
+
+def test_a_function_is_found_by_its_address(tmp_path, monkeypatch):
+    (tmp_path / "my_encoder_module.py").write_text("def embed(pictures):\n    return [[0.0]] * len(pictures)\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [*__import__("sys").path])
+    assert find_encoder("my_encoder_module:embed")([1, 2]) == [[0.0], [0.0]]
+    with pytest.raises(oodml.OodmlError, match="it has embed"):
+        find_encoder("my_encoder_module:other")
+    with pytest.raises(oodml.OodmlError, match="cannot be imported"):
+        find_encoder("no_such_module_at_all:embed")
+
+
+def test_labels_become_file_names():
+    assert file_name("my encoder/v2") == "my-encoder-v2"
+    with pytest.raises(oodml.OodmlError, match="no letter"):
+        file_name("../..")
+
+
+def test_the_commands_score_and_rank(study, dataset, tmp_path, monkeypatch):
+    from typer.testing import CliRunner
+
+    from oodml.cli import app, study_score
+
+    assert study_score.study_app.registered_commands
+
+    np.savez(tmp_path / "all.npz", embeddings=np.random.default_rng(2).normal(size=(40, 6)))
+    run = CliRunner().invoke
+    done = run(app, ["study", "score", str(study), str(tmp_path / "all.npz"), "--name", "random", "--quiet"])
+    assert done.exit_code == 0, done.output
+    assert "random is number 1 of 1" in done.output
+    score_study(study, "colour", mean_colour, quiet=True)
+    assert run(app, ["study", "leaderboard", str(study), "--out", str(tmp_path / "board.json")]).exit_code == 0
+    board = json.loads((tmp_path / "board.json").read_text())
+    assert [row["method"] for row in board["metrics"]["recall@1"]["ranking"]] == ["colour", "random"]
+    printed = run(app, ["study", "leaderboard", str(study), "--metrics", "recall@1"])
+    assert "| 1 | colour | own |" in printed.output
+    with pytest.raises(oodml.OodmlError, match=r"\.json or \.md"):
+        run(app, ["study", "leaderboard", str(study), "--out", "x.txt"], catch_exceptions=False)
