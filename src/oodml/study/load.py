@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import yaml
 from safetensors.numpy import load_file
 
 from oodml._errors import OodmlError
@@ -16,7 +17,8 @@ from oodml.study.splits import stored_splits
 from oodml.study.store import Store, open_store
 from oodml.study.table import Row, StudyTable
 
-PLAN, EMBEDDINGS, MATCHED = "plan.json", "embeddings.safetensors", "matched.json"
+SETTINGS, PLAN = "study.yaml", "plan.json"
+EMBEDDINGS, MATCHED = "embeddings.safetensors", "matched.json"
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,14 @@ def load_plan(store: Store) -> list[Place]:
     if held is None:
         raise OodmlError(f"{store.url} holds no study (there is no {PLAN} in it). Run one with `oodml study run`.")
     return [Place(**each) for each in held["runs"]]
+
+
+def load_settings(folder: str | Path | Store) -> dict[str, Any]:
+    """The settings of a study as its study.yaml has them, unchecked: what it needs may not be registered here."""
+    content = open_store(folder).read(SETTINGS)
+    if content is None:
+        raise OodmlError(f"{folder} holds no study (there is no {SETTINGS} in it). Run one with `oodml study run`.")
+    return yaml.safe_load(content)
 
 
 def load_study(folder: str | Path | Store) -> StudyTable:

@@ -11,7 +11,7 @@ from oodml.data import load_dataset
 from oodml.study.config import PlannedRun, StudyConfig, plan
 from oodml.study.engines import Engine, make_engine
 from oodml.study.execute import is_done
-from oodml.study.load import load_study, save_plan
+from oodml.study.load import SETTINGS, load_study, save_plan
 from oodml.study.splits import choose_splits
 from oodml.study.store import Store, open_store
 from oodml.study.table import StudyTable
@@ -38,7 +38,7 @@ def prepare(study: StudyConfig, store: Store, quiet: bool = False) -> list[Plann
     """The plan of a study, with its settings, its splits and the plan itself written into the store."""
     splits = choose_splits(study, load_dataset(study.dataset), store, quiet)
     planned = plan(study, splits)
-    store.write("study.yaml", study.to_yaml().encode())
+    store.write(SETTINGS, study.to_yaml().encode())
     save_plan(planned, store)
     return planned
 

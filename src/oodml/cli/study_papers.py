@@ -1,0 +1,69 @@
+"""`oodml study list` and `oodml study compare`: the papers' experiments, and the papers' numbers."""
+
+from __future__ import annotations
+
+import typer
+
+from oodml.cli._app import out, print_table
+from oodml.cli.study import FOLDER, study_app
+
+
+@study_app.command("list")
+def list_command(name: str | None = typer.Argument(None, help="One preset, with its settings.")) -> None:
+    """List the presets: what each reproduces, and what it still needs."""
+    import yaml
+
+    from oodml._errors import unknown_name
+    from oodml.study.presets import presets
+
+    if name is not None:
+        if name not in presets():
+            raise unknown_name("preset", name, presets())
+        preset = presets()[name]
+        for key, text in preset.header.items():
+            out.print(f"{key}: {text}", highlight=False, markup=False)
+        if preset.needs:
+            out.print(f"Needs: {', '.join(preset.needs)}", highlight=False, markup=False)
+        out.print(yaml.safe_dump(dict(preset.settings), sort_keys=False, allow_unicode=True), markup=False)
+        return
+    rows = []
+    for preset in presets().values():
+        needs = preset.needs
+        rows.append([preset.name, preset.header["Reproduces"], f"needs {', '.join(needs)}" if needs else "ready"])
+    print_table("Presets", ["preset", "reproduces", ""], rows)
+
+
+@study_app.command("compare")
+def compare_command(
+    folder: str = FOLDER,
+    table: str | None = typer.Option(None, help="A published table, e.g. oodml-s5; default: all that fit."),
+) -> None:
+    """Put a study beside the papers' numbers: ours, theirs, the difference and its 95 % interval."""
+    from oodml._errors import OodmlError
+    from oodml.study import load_study
+    from oodml.study.load import load_settings
+    from oodml.study.published import compare_with_published, matching_tables, published_tables
+
+    study = load_study(folder)
+    dataset = load_settings(folder)["dataset"]
+    name = dataset if isinstance(dataset, str) else dataset["name"]
+    keys = [table] if table else matching_tables(study, name)
+    if not keys:
+        raise OodmlError(f"No published table has a method, a split and a metric of this study of {name!r}.")
+    for key in keys:
+        found = compare_with_published(study, name, key)
+        rows = [
+            [
+                each.theirs.method,
+                each.theirs.split,
+                each.theirs.metric,
+                f"{100 * each.ours.mean:.2f}",
+                f"{100 * each.theirs.value:.2f}",
+                f"{100 * each.difference:+.2f}",
+                "–" if each.agrees is None else f"{100 * each.low:+.2f} to {100 * each.high:+.2f}",
+            ]
+            for each in found
+        ]
+        about = published_tables()[key]
+        columns = ["method", "split", "metric", "ours", "theirs", "difference", "95 % interval"]
+        print_table(f"{about['paper']}: {about['table']}", columns, rows)
