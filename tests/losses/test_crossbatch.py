@@ -228,7 +228,7 @@ def test_warmup_neither_fills_nor_uses_the_memory():
     plain, loss, steps = make_loss("ntxent"), build("ntxent", warmup=2), batches(4)
     for x, y in steps[:3]:  # the third is the first to be remembered
         torch.testing.assert_close(loss(x, y), plain(x, y))
-    assert loss.seen == 6
+    assert loss.filled == 6
     expected = ntxent(pairs_of_anchors(steps[3], steps[2:3]))
     assert loss(*steps[3]).item() == pytest.approx(expected, rel=1e-9)
 
@@ -307,3 +307,15 @@ def test_runs_inside_a_compiled_step():
     compiled = torch.compile(lambda x, y: 2 * loss(x + 1 - 1, y), backend="aot_eager")
     for x, y in steps:
         torch.testing.assert_close(compiled(x, y), 2 * plain(x, y))
+
+
+def test_a_full_memory_is_compiled_once():
+    counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
+    plain, loss = build("ntxent", memory_size=8), build("ntxent", memory_size=8)
+    torch._dynamo.reset()
+    compiled = torch.compile(loss, backend=counter)
+    counts = []
+    for x, y in batches(8):
+        torch.testing.assert_close(compiled(x, y), plain(x, y))
+        counts.append(counter.frame_count)
+    assert counts[1] == 0 and counts[2] == counts[-1] == 1  # 6 and 12 rows fill it: nothing compiled until then

@@ -56,14 +56,21 @@ class CrossBatch(Loss):
         self.normalise = objective.normalise  # type: ignore[misc]
         self.register_buffer("memory", torch.zeros(memory_size, dim))
         self.register_buffer("memory_labels", torch.zeros(memory_size, dtype=torch.int64))
-        # Counters on the host: batch sizes are known there, so slicing the memory never waits for the device.
-        self.steps, self.seen = 0, 0
+        self.register_buffer("place", torch.zeros((), dtype=torch.int64))  # where the next embedding goes
+        # Host counters that stop at their ends, so that a compiled graph of the full memory is compiled once; batch
+        # sizes are known on the host, so slicing the memory never waits for the device.
+        self.filled, self.waiting = 0, warmup
+        self.full = False
 
     memory: Tensor
     memory_labels: Tensor
+    place: Tensor
 
-    @torch.compiler.disable  # the memory grows step by step, and every size would be compiled anew
     def forward(self, embeddings: Tensor, labels: Tensor, tuples: Tuples | None = None) -> Tensor:
+        return super().forward(embeddings, labels, tuples) if self.full else self._grow(embeddings, labels, tuples)
+
+    @torch.compiler.disable  # while the memory grows, every size would be compiled anew
+    def _grow(self, embeddings: Tensor, labels: Tensor, tuples: Tuples | None) -> Tensor:
         return super().forward(embeddings, labels, tuples)
 
     def compute(self, embeddings: Tensor, labels: Tensor, tuples: Tuples | None) -> Tensor:
@@ -72,33 +79,36 @@ class CrossBatch(Loss):
                 f"embeddings have {embeddings.shape[1]} dimensions, but the memory was made for "
                 f"embedding_dim={self.memory.shape[1]}."
             )
-        filled = min(self.seen, self.memory_size)
-        if filled == 0:
+        if self.filled == 0:
             value = self.base.compute(embeddings, labels, tuples)
         else:
-            references = torch.cat([embeddings, self.memory[:filled].to(embeddings.dtype)])
-            known = torch.cat([labels, self.memory_labels[:filled].to(labels.dtype)])
+            references = torch.cat([embeddings, self.memory[: self.filled].to(embeddings.dtype)])
+            known = torch.cat([labels, self.memory_labels[: self.filled].to(labels.dtype)])
             value = self.base.compute(references, known, tuples, len(labels) if tuples is None else None)
-        if self.training:
-            if self.steps >= self.warmup:
-                self._remember(embeddings.detach(), labels)
-            self.steps += 1
+        if self.training and self.waiting == 0:
+            self._remember(embeddings.detach(), labels)
+        elif self.training:
+            self.waiting -= 1
         return value
 
     @torch.no_grad()
     def _remember(self, embeddings: Tensor, labels: Tensor) -> None:
         """Overwrite the oldest entries."""
         embeddings, labels = embeddings[-self.memory_size :], labels[-self.memory_size :]
-        places = (torch.arange(len(labels), device=labels.device) + self.seen) % self.memory_size
+        places = (torch.arange(len(labels), device=labels.device) + self.place) % self.memory_size
         self.memory.index_copy_(0, places, embeddings.to(self.memory.dtype))
         self.memory_labels.index_copy_(0, places, labels.long())
-        self.seen += len(labels)
+        self.place.add_(len(labels)).remainder_(self.memory_size)
+        if not self.full:
+            self.filled = min(self.filled + len(labels), self.memory_size)
+            self.full = self.filled == self.memory_size
 
     def get_extra_state(self) -> Tensor:
-        return torch.tensor([self.steps, self.seen])
+        return torch.tensor([self.filled, self.waiting])
 
     def set_extra_state(self, state: Tensor) -> None:
-        self.steps, self.seen = (int(v) for v in state)
+        self.filled, self.waiting = (int(v) for v in state)
+        self.full = self.filled == self.memory_size
 
     def param_groups(self, base_lr: float) -> list[dict[str, Any]]:
         return self.base.param_groups(base_lr)
