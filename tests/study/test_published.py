@@ -64,7 +64,7 @@ def test_every_table_names_its_source_and_its_cells_are_sane():
 
 
 def test_numbers_that_stand_in_two_papers_agree():
-    """S2SD quotes its baselines from Revisiting; tables 1 and 4 of S2SD repeat each other (one NMI differs in print)."""
+    """S2SD quotes its baselines from Revisiting; its tables 1 and 4 repeat each other (one NMI differs)."""
     revisiting = {(p.dataset, p.method, p.metric): p.value for t in (4, 5, 6) for p in published(f"revisiting-s{t}")}
     names = {"Margin": "Margin β=1.2", "R-Margin": "R-Margin β=0.6", "Multisimilarity": "Multisimilarity"}
     quoted = [p for p in published("s2sd-1") if p.method in names]

@@ -18,6 +18,8 @@ app.add_typer(study_app, name="study")
 
 STUDY = typer.Argument(help="A preset's name (`oodml study list`) or a YAML file.")
 FOLDER = typer.Argument(help="The study's folder or URL.")
+DATASET = typer.Option(None, help="Another data set than the study's.")
+ROOT = typer.Option(None, help="Where the data set's pictures are.")
 CHANGES = typer.Option([], "--set", help="Any setting of the study as key=value, e.g. --set seeds=[0,1,2].")
 
 
@@ -29,6 +31,8 @@ def run_command(
     workers: int | None = typer.Option(None, help="local: runs side by side."),
     address: str | None = typer.Option(None, help="ray: the cluster to join."),
     gpus: float | None = typer.Option(None, help="ray: GPUs a run, .25 for four runs on one."),
+    dataset: str | None = DATASET,
+    root: str | None = ROOT,
     setting: list[str] = CHANGES,
     quiet: bool = typer.Option(False, help="No progress bar."),
 ) -> None:
@@ -36,7 +40,7 @@ def run_command(
     from oodml.study import run_study
     from oodml.study.status import status
 
-    settings = _settings(study, setting)
+    settings = _settings(study, setting, dataset, root)
     place = folder or f"studies/{settings.name}"
     table = run_study(settings, place, engine, quiet, workers=workers, address=address, gpus=gpus)
     show_study(table)
@@ -49,6 +53,8 @@ def plan_command(
     study: str = STUDY,
     folder: str | None = typer.Option(None, "--out", help="Where it will run: what is done there is counted."),
     calibrate: bool = typer.Option(True, help="Try every method for a few steps to estimate the time."),
+    dataset: str | None = DATASET,
+    root: str | None = ROOT,
     setting: list[str] = CHANGES,
 ) -> None:
     """Show the grid of a study, the number of its runs and how long they will take."""
@@ -57,7 +63,7 @@ def plan_command(
     from oodml.study.run import prepare
     from oodml.study.status import counts, estimate_seconds, status
 
-    settings = _settings(study, setting)
+    settings = _settings(study, setting, dataset, root)
     place = folder or f"studies/{settings.name}"
     store = _store(place)
     planned = prepare(settings, store)
@@ -135,11 +141,16 @@ def _split_name(each: RunStatus) -> str:
     return each.place.split if isinstance(each.place.split, str) else each.place.split.name
 
 
-def _settings(study: str, changes: list[str]) -> StudyConfig:
+def _settings(study: str, changes: list[str], dataset: str | None, root: str | None) -> StudyConfig:
     from oodml.cli.train import _parse
     from oodml.study.presets import load_preset_or_file
 
-    return load_preset_or_file(study, **_parse(changes))
+    values = _parse(changes) | ({"dataset": dataset} if dataset else {})
+    settings = load_preset_or_file(study, **values)
+    if root is None:
+        return settings
+    given = settings.dataset if isinstance(settings.dataset, dict) else {"name": settings.dataset}
+    return settings.model_copy(update={"dataset": {**given, "root": root}})
 
 
 def _store(folder: str) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from oodml._errors import OodmlError, unknown_name
 from oodml.config import RunConfig, explain_settings, read_settings
 from oodml.shift import Split
 
+FEW_SHOT_OPTIONS = ("steps", "lr", "beta", "batch_size", "views", "exact")
 _SET_BY_THE_STUDY = {"dataset", "split", "method", "seed", "out"}
 
 
@@ -53,11 +54,12 @@ class StudyConfig(_Part):
     dataset         a name, or {"name": "folder", "root": ...}
     splits          "default", a split file or a list of them, {"n_splits": 5, ...}: built from the set's features, or
                     {"official": FILE}: the published ones
-    methods         names, or {label: method}; a method as in RunConfig
+    methods         names, or {label: method}; a method as in RunConfig, with `run:` settings that it alone has
     settings        {label: run settings}: a further axis, e.g. {"SPC-2": {"samples_per_class": 2}, ...}
     seeds           one run for each
     backbones, embedding_dims   further axes; None leaves them to `run`
-    shots, episodes few-shot adaptation of every trained run, with so many labelled images of each test class
+    shots, episodes few-shot adaptation of every trained run, with so many labelled images of each test class;
+                    `few_shot`: further options of it, as of oodml.few_shot
     transfer        data sets whose default test classes every run is measured on too
     generic         backbones to be scored as they are, without training
     run             settings shared by all runs, as in RunConfig
@@ -73,6 +75,7 @@ class StudyConfig(_Part):
     embedding_dims: list[int] | None = Field(default=None, min_length=1)
     shots: list[int] | None = Field(default=None, min_length=1)
     episodes: int = Field(default=10, ge=1)
+    few_shot: dict[str, Any] = Field(default_factory=dict)
     transfer: list[str | dict[str, Any]] | None = Field(default=None, min_length=1)
     generic: list[str] | None = Field(default=None, min_length=1)
     run: dict[str, Any] = Field(default_factory=dict)
@@ -94,6 +97,22 @@ class StudyConfig(_Part):
     @classmethod
     def _known_settings(cls, value: dict[str, Any]) -> dict[str, Any]:
         return _known(value, "run")
+
+    @field_validator("methods", mode="after")
+    @classmethod
+    def _known_method_settings(cls, value: dict[str, Any]) -> dict[str, Any]:
+        for label, method in value.items():
+            if isinstance(method, dict):
+                _known(method.get("run", {}), f"methods.{label}.run")
+        return value
+
+    @field_validator("few_shot", mode="after")
+    @classmethod
+    def _known_few_shot(cls, value: dict[str, Any]) -> dict[str, Any]:
+        for key in value:
+            if key not in FEW_SHOT_OPTIONS:
+                raise unknown_name("option of few_shot:", key, FEW_SHOT_OPTIONS)
+        return value
 
     @field_validator("settings", mode="after")
     @classmethod
@@ -139,6 +158,7 @@ class PlannedRun:
     config: RunConfig
     shots: tuple[int, ...] = ()
     episodes: int = 10
+    few_shot: Mapping[str, Any] = field(default_factory=dict)
     transfer: tuple[Any, ...] = ()
 
 
@@ -160,7 +180,7 @@ def plan(study: StudyConfig, splits: list[Split]) -> list[PlannedRun]:
 
 
 def _expand(study: StudyConfig, splits: list[Split]) -> Iterator[PlannedRun]:
-    axes: list[dict[str, dict[str, Any]]] = [{label: {"method": method} for label, method in study.methods.items()}]
+    axes = [{label: _method_settings(method) for label, method in study.methods.items()}]
     if study.settings:
         axes.append(study.settings)
     if study.backbones:
@@ -180,5 +200,13 @@ def _expand(study: StudyConfig, splits: list[Split]) -> Iterator[PlannedRun]:
                 config,
                 shots=tuple(study.shots or ()),
                 episodes=study.episodes,
+                few_shot=study.few_shot,
                 transfer=tuple(study.transfer or ()),
             )
+
+
+def _method_settings(method: str | dict[str, Any]) -> dict[str, Any]:
+    """The run settings of one method: itself, and those under its `run`."""
+    if isinstance(method, str):
+        return {"method": method}
+    return {**method.get("run", {}), "method": {key: value for key, value in method.items() if key != "run"}}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,17 +32,24 @@ class Place:
     seed: int
 
 
-def save_plan(planned: list[PlannedRun], store: Store) -> None:
-    """Write which runs a study has, so that it can be read without the code and data that planned it."""
+def save_plan(planned: list[PlannedRun], store: Store, match: tuple[int, int] | None = None) -> None:
+    """Write which runs a study has, so that it can be read without the code and data that planned it.
+
+    `match` is the size that all test sets are reduced to, (classes, images a class); None: what the finished runs have.
+    """
     runs = [{"id": run.id, "method": run.method, "split": run.split.name, "seed": run.seed} for run in planned]
-    store.write_json(PLAN, {"format": 1, "runs": runs})
+    store.write_json(PLAN, {"format": 1, "match": match, "runs": runs})
 
 
 def load_plan(store: Store) -> list[Place]:
+    return [Place(**each) for each in _plan(store)["runs"]]
+
+
+def _plan(store: Store) -> dict[str, Any]:
     held = store.read_json(PLAN)
     if held is None:
         raise OodmlError(f"{store.url} holds no study (there is no {PLAN} in it). Run one with `oodml study run`.")
-    return [Place(**each) for each in held["runs"]]
+    return held
 
 
 def load_settings(folder: str | Path | Store) -> dict[str, Any]:
@@ -73,15 +81,14 @@ def load_study(folder: str | Path | Store) -> StudyTable:
 def smallest_size(folders: list[Path]) -> tuple[int, int]:
     """(classes, images a class) that the test set of every run can be reduced to, from the embeddings they keep."""
     sizes = [np.unique(load_file(folder / EMBEDDINGS)["labels"], return_counts=True)[1] for folder in folders]
-    return min(len(each) for each in sizes), max(2, int(min(each.min() for each in sizes)))
+    return min(map(len, sizes), default=0), max(2, min((int(each.min()) for each in sizes), default=0))
 
 
 def _trained_rows(
     done: list[Place], results: dict[str, dict[str, Any]], fids: dict[str, float], store: Store
 ) -> list[Row]:
     folders = {place.id: store.fetch(place.id, [EMBEDDINGS]) for place in done}
-    one_each = {place.split: folders[place.id] for place in done}
-    match = smallest_size(list(one_each.values())) if done else (0, 0)
+    match = _plan(store).get("match") or smallest_size([folders[place.id] for place in done])
     rows = []
     for place in done:
         result = results[place.id]
@@ -106,7 +113,8 @@ def _matched(run_id: str, folder: Path, match: tuple[int, int], store: Store) ->
     held = store.read_json(name)
     if held is None or held["match"] != list(match):
         held = {"match": list(match), METRIC: matched_recall(folder, match)[METRIC]}
-        store.write_json(name, held)
+        with contextlib.suppress(OodmlError):  # a study that may only be read is read all the same
+            store.write_json(name, held)
     return held[METRIC]
 
 

@@ -12,6 +12,8 @@ from oodml.study.config import PlannedRun, StudyConfig, plan
 from oodml.study.engines import Engine, make_engine
 from oodml.study.execute import is_done
 from oodml.study.load import SETTINGS, load_study, save_plan
+from oodml.study.matched import smallest_test_set
+from oodml.study.score import file_name
 from oodml.study.splits import choose_splits
 from oodml.study.store import Store, open_store
 from oodml.study.table import StudyTable
@@ -31,16 +33,27 @@ def run_study(
     store = open_store(out)
     planned = prepare(study, store, quiet)
     run_missing(planned, store, make_engine(engine, **options) if isinstance(engine, str) else engine, quiet)
+    score_generic(study, store, quiet)
     return load_study(store)
 
 
 def prepare(study: StudyConfig, store: Store, quiet: bool = False) -> list[PlannedRun]:
     """The plan of a study, with its settings, its splits and the plan itself written into the store."""
-    splits = choose_splits(study, load_dataset(study.dataset), store, quiet)
+    dataset = load_dataset(study.dataset)
+    splits = choose_splits(study, dataset, store, quiet)
     planned = plan(study, splits)
     store.write(SETTINGS, study.to_yaml().encode())
-    save_plan(planned, store)
+    save_plan(planned, store, smallest_test_set(splits, dataset))
     return planned
+
+
+def score_generic(study: StudyConfig, store: Store, quiet: bool = False) -> None:
+    """Score the study's generic backbones that have no scores yet: normalised features, no training."""
+    missing = [name for name in study.generic or () if store.read_json(f"scored/{file_name(name)}.json") is None]
+    if missing:
+        from oodml.study.generic import score_pretrained
+
+        score_pretrained(store, [{"name": name, "label": name} for name in missing], quiet=quiet)
 
 
 def run_missing(planned: list[PlannedRun], store: Store, engine: Engine, quiet: bool = False) -> None:

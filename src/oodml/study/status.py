@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 
 from oodml.study.config import PlannedRun
-from oodml.study.execute import shared_dataset
+from oodml.study.follow import shared_dataset
 from oodml.study.load import Place
 from oodml.study.store import Store
 from oodml.training import train
@@ -84,13 +84,11 @@ def calibration(run: PlannedRun) -> float:
     The steps scale with the length of the run. The rest is the features of the untrained backbone, one evaluation and
     the final scores, of which only the evaluations are repeated.
     """
-    import json
-
     settings = run.config.resolved()
     with tempfile.TemporaryDirectory(prefix="oodml-calibration-") as folder:
         short = {"steps": CALIBRATION_STEPS, "epochs": None, "eval_every": CALIBRATION_STEPS, "selection": "last"}
         short |= {"out": str(Path(folder) / "run"), "quiet": True}
-        found = train(settings.model_copy(update=short), shared_dataset(json.dumps(settings.dataset))).data
+        found = train(settings.model_copy(update=short), shared_dataset(settings.dataset)).data
     batch = settings.batch_size or 1
     steps = settings.steps or (settings.epochs or 1) * found["steps_per_epoch"]
     fixed = max(0.0, found["seconds"] - found["train_seconds"])

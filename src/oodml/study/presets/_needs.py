@@ -10,6 +10,7 @@ from oodml.losses import list_losses, loss_record
 from oodml.methods import list_methods
 from oodml.miners import list_miners
 from oodml.models import list_backbones
+from oodml.training.pretrained import PUBLISHED
 
 
 def needs(settings: Mapping[str, Any]) -> list[str]:
@@ -51,7 +52,7 @@ def _is_known(kind: str, name: str) -> bool:
         aliases = {alias for each in list_losses() for alias in loss_record(each).aliases}
         return name in list_methods() or name in list_losses() or name in aliases
     if kind == "backbone":
-        return name in list_backbones() or _is_timm(name)
+        return name in list_backbones() or name in PUBLISHED or _is_timm(name)
     known = {"data set": list_datasets, "batch sampler": list_batch_samplers, "miner": list_miners}
     return name in known[kind]()
 

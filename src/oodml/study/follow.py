@@ -1,0 +1,117 @@
+"""What may follow a run: adaptation to a few labelled images of the test classes, and tests on other data sets.
+
+Both are kept beside the run (few_shot.json, transfer.json) and are no part of its identity: asked for later, they are
+computed from what the run left.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from oodml._errors import OodmlError
+from oodml.data import Dataset, load_dataset
+from oodml.study.config import PlannedRun
+from oodml.study.load import load_plan
+from oodml.study.splits import stored_splits
+from oodml.study.store import FEW_SHOT, TRANSFER, Store, open_store
+from oodml.study.table import Row, StudyTable
+from oodml.training import evaluate_run
+
+_NEEDED = ("config.yaml", "embedder.safetensors", "result.json")  # to use a run after training
+
+
+def is_followed(run: PlannedRun, store: Store) -> bool:
+    return not _missing_shots(run, store) and not _missing_transfers(run, store)
+
+
+def follow(run: PlannedRun, store: Store, device: str) -> None:
+    """Do what is missing after a finished run."""
+    for shots in _missing_shots(run, store):
+        _few_shot(run, store, shots, device)
+    for spec in _missing_transfers(run, store):
+        _transfer(run, store, spec, device)
+
+
+def _missing_shots(run: PlannedRun, store: Store) -> list[int]:
+    held = (store.read_json(f"runs/{run.id}/{FEW_SHOT}") or {}) if run.shots else {}
+    return [shots for shots in run.shots if held.get(str(shots), {}).get("about", {}).get("episodes") != run.episodes]
+
+
+def _few_shot(run: PlannedRun, store: Store, shots: int, device: str) -> None:
+    from oodml.training.few_shot import few_shot
+
+    folder = store.fetch(run.id, _NEEDED)
+    data = shared_dataset(run.config.dataset)
+    metrics = ("recall@1", "map@1000", "map@1000:reference")
+    options: dict[str, Any] = {"dataset": data, "metrics": metrics, "device": device, "quiet": True, **run.few_shot}
+    found = few_shot(folder, run.split, shots, run.episodes, **options)
+    _add(store, f"runs/{run.id}/{FEW_SHOT}", str(shots), found.to_json())
+
+
+def _missing_transfers(run: PlannedRun, store: Store) -> list[Any]:
+    held = (store.read_json(f"runs/{run.id}/{TRANSFER}") or {}) if run.transfer else {}
+    return [spec for spec in run.transfer if _set_name(spec) not in held]
+
+
+def _transfer(run: PlannedRun, store: Store, spec: str | dict[str, Any], device: str) -> None:
+    """Scores of the run on the default test classes of another data set."""
+    scores = evaluate_run(store.fetch(run.id, _NEEDED), shared_dataset(spec), "default", device=_plain_device(device))
+    _add(store, f"runs/{run.id}/{TRANSFER}", _set_name(spec), {name: float(value) for name, value in scores.items()})
+
+
+def _add(store: Store, name: str, key: str, value: Any) -> None:
+    store.write_json(name, {**(store.read_json(name) or {}), key: value})
+
+
+def _plain_device(device: str) -> str:
+    import torch
+
+    return ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
+
+
+def _set_name(spec: str | dict[str, Any]) -> str:
+    return spec if isinstance(spec, str) else spec["name"]
+
+
+def shared_dataset(spec: str | dict[str, Any]) -> Dataset:
+    """A data set by its settings: loaded once a process, however many runs use it."""
+    return _loaded(json.dumps(spec, sort_keys=True))
+
+
+@lru_cache(maxsize=4)
+def _loaded(spec: str) -> Dataset:
+    return load_dataset(json.loads(spec))
+
+
+def few_shot_table(folder: str | Path | Store) -> StudyTable:
+    """Few-shot adaptation as a table: the method `S2SD · 5 shots · few` beside `S2SD · 5 shots · zero`."""
+    store = open_store(folder)
+    rows = []
+    for place in load_plan(store):
+        for shots, held in (store.read_json(f"runs/{place.id}/{FEW_SHOT}") or {}).items():
+            for use in ("zero", "few"):
+                scores = {name: value[0] for name, value in held[use].items()}
+                rows.append((place, f"{place.method} · {shots} shots · {use}", place.split, scores))
+    return _table(rows, store, "no run was adapted to a few images: give the study `shots`")
+
+
+def transfer_table(folder: str | Path | Store) -> StudyTable:
+    """Tests on other data sets as a table whose splits are those sets."""
+    store = open_store(folder)
+    rows = []
+    for place in load_plan(store):
+        for name, scores in (store.read_json(f"runs/{place.id}/{TRANSFER}") or {}).items():
+            rows.append((place, place.method, name, scores))
+    return _table(rows, store, "no run was tested on another data set: give the study `transfer`")
+
+
+def _table(rows: list[tuple[Any, str, str, dict[str, float]]], store: Store, nothing: str) -> StudyTable:
+    if not rows:
+        raise OodmlError(f"{store.url}: {nothing}.")
+    fids = {split.name: split.fid or 0.0 for split in stored_splits(store)}
+    return StudyTable(
+        Row(method, split, fids.get(split, 0.0), place.seed, scores) for place, method, split, scores in rows
+    )
