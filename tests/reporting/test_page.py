@@ -1,39 +1,145 @@
-"""The page: says the answer, shows every number, keeps markup in names harmless."""
+"""The page: whole, self-contained, names as text, sections only where there is something to show."""
 
+import json
 import re
+import sys
 
 import numpy as np
+import pytest
+from PIL import Image
 
-from oodml.reporting import write_page
+import oodml
+from oodml._errors import OodmlError
+from oodml.cli.report import report_command
+from oodml.reporting import report
 from oodml.study.table import Row, StudyTable
 
 
-def table(best="margin"):
+def plain_table(best="margin", fids=(5.0, 30.0)):
     rng = np.random.default_rng(0)
     return StudyTable(
-        Row(method, split, fid, seed, {"recall@1": level - fid / 100 + rng.normal(0, 0.001)}, {"recall@1": 0.31})
+        Row(method, f"s{i}", fid, seed, {"recall@1": level - fid / 100 + rng.normal(0, 0.001)}, {"recall@1": 0.31})
         for method, level in ((best, 0.9), ("contrastive", 0.8))
-        for split, fid in (("easy", 5.0), ("hard", 30.0))
+        for i, fid in enumerate(fids)
         for seed in (0, 1)
     )
 
 
+@pytest.fixture(scope="module")
+def whole_page(made_study, tmp_path_factory):
+    return report(made_study.table, tmp_path_factory.mktemp("page") / "report.html").read_text()
+
+
+def sections_of(html):
+    return re.findall(r'<section id="([^"]+)"', html)
+
+
 def test_the_page_opens_with_the_answer_and_shows_the_scores(tmp_path):
-    study = table()
-    html = write_page(study, tmp_path / "report.html", "Glyphs", ["recall@1"], {"seeds": "0, 1"}).read_text()
-    assert "margin generalises best" in html
+    study = plain_table()
+    html = oodml.report(study, out=tmp_path / "report.html").read_text()
+    assert "margin generalises best" in html[: html.index("<main>")]
     for value in study.scores("recall@1").mean(axis=2).ravel():
-        assert f"<td>{100 * value:.1f}</td>" in html
-    assert html.count("<svg") == 2
-    assert not re.search(r'(src|href)="https?://', html), "the page must not load anything"
+        assert f"<td>{100 * value:.1f} ±" in html
 
 
-def test_a_name_with_markup_is_shown_as_text(tmp_path):
-    html = write_page(table("<script>alert(1)</script>"), tmp_path / "r.html", "<b>x", ["recall@1"], {}).read_text()
-    assert "<script>" not in html
-    assert "&lt;script&gt;alert(1)" in html
+def test_a_table_without_folders_has_only_the_sections_it_has_data_for(tmp_path):
+    html = report(plain_table(), tmp_path / "r.html").read_text()
+    assert sections_of(html) == ["shift", "scores", "ags", "made"]
 
 
-def test_one_seed_does_not_claim_a_lead(tmp_path):
-    study = StudyTable(row for row in table().rows if row.seed == 0)
-    assert "one seed cannot say" in write_page(study, tmp_path / "r.html", "x", ["recall@1"], {}).read_text()
+def test_a_single_split_has_no_ags(tmp_path):
+    html = report(plain_table(fids=(5.0,)), tmp_path / "r.html").read_text()
+    assert "ags" not in sections_of(html)
+    assert "One split cannot say" in html
+
+
+def test_a_study_with_everything_has_every_section(whole_page):
+    assert sections_of(whole_page) == [
+        *("shift", "scores", "ags", "forecast", "generic", "few-shot", "capacity", "structure", "galleries"),
+        *("training", "splits", "made"),
+    ]
+
+
+def test_the_page_loads_nothing(whole_page):
+    assert not re.search(r"""(src|href)=["'](https?:)?//""", whole_page)
+    assert "default-src 'none'" in whole_page
+    assert len(whole_page) < 3_000_000
+
+
+def test_names_are_text(whole_page, nasty):
+    assert nasty not in whole_page
+    assert "own &lt;img src=x onerror=alert(1)&gt;&lt;b&gt;bold" in whole_page
+
+
+def test_what_failed_and_how_it_was_made_are_told(whole_page):
+    made = whole_page[whole_page.index('<section id="made"') :]
+    assert "RuntimeError: &lt;u&gt;out of memory" in made
+    assert "60 finished, 1 failed" in made
+    assert "held-out train classes" in made
+    assert "torch 2.13" in made
+    assert "name: made" in made  # the study file
+
+
+def test_numbers_stand_beside_the_papers(made_study, tmp_path):
+    """A study named like a published table shows both, and the difference is theirs from ours."""
+    from oodml.study.published import published
+
+    cell = next(c for c in published("oodml-s4") if c.metric == "recall@1" and c.spread)
+    rows = [
+        Row(cell.method, cell.split, 10.0, seed, {cell.metric: cell.value + 0.02 + 0.001 * seed}, path=made.path)
+        for seed, made in enumerate(made_study.table.rows[:3])
+    ]
+    from oodml.reporting.material import gather
+    from oodml.reporting.papers import papers_tables
+
+    material = gather(StudyTable(rows), None, None, None)
+    for result in material.results.values():
+        result["dataset"]["name"] = cell.dataset
+    html = papers_tables(material)
+    assert f"<td>{100 * cell.value:.1f} ± {100 * cell.spread:.1f}</td>" in html
+    assert "<td>+2.1</td>" in html
+    assert papers_tables(gather(made_study.table, None, None, None)) == ""
+
+
+def test_an_unknown_metric_is_refused_and_the_old_page_stays(tmp_path):
+    page = tmp_path / "report.html"
+    page.write_text("old")
+    with pytest.raises(OodmlError, match="recall@1"):
+        report(plain_table(), page, metric="recal@1")
+    assert page.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [page]
+
+
+def test_without_the_chart_library_the_error_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "plotly", None)
+    with pytest.raises(OodmlError, match="pip install plotly"):
+        report(plain_table(), tmp_path / "r.html")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_command_writes_the_page_and_every_figure(made_study, tmp_path, capsys):
+    runs = [
+        {"id": row.path.name, "method": row.method, "split": row.split, "seed": row.seed}
+        for row in made_study.table.rows
+        if row.path
+    ]
+    (made_study.folder / "plan.json").write_text(json.dumps({"format": 1, "runs": runs}))
+    report_command(str(made_study.folder), tmp_path / "r.html", tmp_path / "figures", "nmi", "My title")
+    assert str(tmp_path / "r.html") in capsys.readouterr().out.replace("\n", "")
+    html = (tmp_path / "r.html").read_text()
+    assert "multisimilarity generalises best" in html
+    assert "<h1>My title</h1>" in html
+    figures = sorted((tmp_path / "figures").iterdir())
+    charts = re.findall(r'data-chart="([^"]+)"', html)
+    assert [path.name for path in figures] == sorted(f"{c}.{suffix}" for c in charts for suffix in ("png", "svg"))
+    for path in figures:
+        if path.suffix == ".png":
+            assert Image.open(path).size[0] == 1800  # six inches at 300 dpi
+        else:
+            assert "<svg" in path.read_text()
+
+
+def test_a_folder_without_a_study_is_refused(tmp_path):
+    with pytest.raises(OodmlError, match="holds no study"):
+        report(tmp_path, tmp_path / "r.html")
+    assert list(tmp_path.iterdir()) == []

@@ -11,8 +11,8 @@ from oodml.cli._app import app, out
 
 @app.command("report")
 def report_command(
-    study: Path = typer.Argument(..., help="The folder of a study."),
-    page: Path | None = typer.Option(None, "--out", "-o", help="Where the page goes; default: report.html in STUDY."),
+    study: str = typer.Argument(..., help="The folder of a study, or the URL of its store."),
+    page: Path = typer.Option(Path("report.html"), "--out", "-o", help="Where the page goes."),
     figures: Path | None = typer.Option(None, help="Also write every figure as PNG and SVG into this folder."),
     metric: str | None = typer.Option(None, help="What the answer, the first views and the figures are about."),
     title: str | None = typer.Option(None, help="The heading of the page; default: the data set's name."),
@@ -20,7 +20,7 @@ def report_command(
     """One self-contained page: the answer in words, charts, tables, retrieval galleries, how it was made."""
     from oodml.reporting import report
 
-    written = report(study, page or study / "report.html", figures, metric, title)
+    written = report(study, page, figures, metric, title)
     out.print(f"Report: {written.resolve()}", soft_wrap=True)
     if figures is not None:
         out.print(f"Figures: {figures.resolve()}", soft_wrap=True)

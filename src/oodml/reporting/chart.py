@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 # Okabe and Ito's colours without the yellow and the black that vanish on a light or a dark page; markers and dashes
 # tell the methods apart in print and without colour vision.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6BB1", "#7F7F7F")
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#A830F0", "#904830")
 GREY = "#808891"  # readable on a light and on a dark page
 MARKERS = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "x", "star")
 DASHES = ("solid", "dash", "dot", "dashdot")
@@ -86,7 +86,8 @@ class Chart:
     views: Views
     switches: Mapping[str, Sequence[str]] = field(default_factory=dict)
     caption: str = ""
-    width: Literal["whole", "half", "third"] = "whole"
+    width: Literal["whole", "third"] = "whole"
+    follows: bool = False  # the chart above it has the same switches, so it shows none of its own
     height: int = 400
 
     @property

@@ -61,7 +61,8 @@ def text(value: str) -> str:
 
 def _traces(series: Series) -> list[dict[str, Any]]:
     style = Style.of(series.style)
-    common = {"name": text(series.name), "legendgroup": series.name, "showlegend": series.listed}
+    short = series.name if len(series.name) <= 32 else f"{series.name[:30]}…"  # the hover has the whole name
+    common = {"name": text(short), "legendgroup": series.name, "showlegend": series.listed}
     marks = {
         **common,
         "x": _plain(series.x),
@@ -73,12 +74,13 @@ def _traces(series: Series) -> list[dict[str, Any]]:
     if series.kind == "bars":
         marks |= {"type": "bar", "orientation": "h", "marker": {"color": style.colour}, "showlegend": False}
         return [marks | _error(series, "x")]
-    size = 4 if series.faint else 8
-    marker = {"color": style.colour, "symbol": style.marker, "size": size, "opacity": 0.45 if series.faint else 1}
+    size = 4 if series.faint else 5 if len(series.x) > 200 else 8
+    opacity = 0.45 if series.faint else 0.7 if len(series.x) > 200 else 1
+    marker = {"color": style.colour, "symbol": style.marker, "size": size, "opacity": opacity}
     marks |= {"type": "scatter", "marker": marker}
     if series.kind == "points":
         return [marks | {"mode": "markers"} | _error(series, "y")]
-    few = len(series.x) <= 20  # marks on every point of a long curve would hide it
+    few = len(series.x) <= 20 and series.style is not None  # marks on every point of a long curve would hide it
     marks |= {
         "mode": "lines+markers" if few else "lines",
         "line": {"color": style.colour, "dash": style.dash, "width": 2},
@@ -108,7 +110,7 @@ def _error(series: Series, axis: str) -> dict[str, Any]:
 
 def _faded(colour: str) -> str:
     red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
-    return f"rgba({red},{green},{blue},0.16)"
+    return f"rgba({red},{green},{blue},0.13)"
 
 
 def _plain(values: Iterable[Any]) -> list[Any]:

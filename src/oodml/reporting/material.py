@@ -13,9 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oodml._errors import OodmlError
+from oodml.study.store import Store
 from oodml.study.table import TRAINED, Row, StudyTable
 
 MATCHED = "recall@1:matched"
+RUN_FILES = ("result.json", "metrics.jsonl", "few_shot.json")  # what is read of a run, beside its embeddings
 HEADLINE = (MATCHED, "recall@1")  # the first that a study has; only recall at one gallery size compares splits
 
 
@@ -36,7 +38,7 @@ class Material:
     """A study as the report reads it. `metric` is the one that the words, bars and first views are about."""
 
     table: StudyTable
-    folder: Path | None
+    store: Store | None
     metric: str
     title: str
     results: dict[Path, dict[str, Any]] = field(repr=False)
@@ -70,27 +72,30 @@ class Material:
         return self.results.get(row.path, {}) if row.path else {}
 
     def json(self, name: str) -> Any:
-        """An optional file of the study folder; None where it is absent."""
-        path = self.folder / name if self.folder else None
-        return read_json(path) if path and path.exists() else None
+        """An optional file of the study; None where it is absent."""
+        return self.store.read_json(name) if self.store else None
 
     @cached_property
     def failures(self) -> list[Failure]:
-        files = sorted(self.folder.glob("runs/*/failed.json")) if self.folder else []
-        unfinished = [file for file in files if not (file.parent / "result.json").exists()]
-        return [Failure(file.parent.name, str(read_json(file).get("traceback", ""))) for file in unfinished]
+        names = self.store.names("runs") if self.store else []
+        done = {path.name for path in self.results}
+        found = {name: self.store.failure(name) for name in names if name not in done} if self.store else {}
+        return [Failure(name, traceback) for name, traceback in found.items() if traceback is not None]
 
 
-def gather(table: StudyTable, folder: Path | None, metric: str | None, title: str | None) -> Material:
-    """Read what the runs of a table wrote; the folder is found from the runs when it is not given."""
+def gather(table: StudyTable, store: Store | None, metric: str | None, title: str | None) -> Material:
+    """Read what the runs of a table wrote; the study's folder is found from the runs when it is not given."""
     paths = [row.path for row in table.rows if row.path is not None]
-    if folder is None and paths and paths[0].parent.name == "runs":
-        folder = paths[0].parent.parent
+    if store is None and paths and paths[0].parent.name == "runs":
+        store = Store(paths[0].parent.parent)
+    if store is not None:
+        for path in paths:
+            store.fetch(path.name, RUN_FILES)
     results = {path: read_json(path / "result.json") for path in paths if (path / "result.json").exists()}
     chosen = metric or next((name for name in HEADLINE if name in table.metrics), table.metrics[0])
     table = StudyTable(_with_structure(row, results) for row in table.rows)
     table.scores(chosen)  # an unknown name is refused here, with the known ones listed
-    return Material(table, folder, chosen, title or _title(folder, results), results)
+    return Material(table, store, chosen, title or _title(results), results)
 
 
 def _with_structure(row: Row, results: dict[Path, dict[str, Any]]) -> Row:
@@ -98,11 +103,16 @@ def _with_structure(row: Row, results: dict[Path, dict[str, Any]]) -> Row:
     return replace(row, structure=found) if found else row
 
 
-def _title(folder: Path | None, results: dict[Path, dict[str, Any]]) -> str:
-    names = list(dict.fromkeys(result["dataset"]["name"] for result in results.values() if "dataset" in result))
-    if names:
-        return f"{' and '.join(names)} under rising shift"
-    return folder.resolve().name if folder else "Study"
+def _title(results: dict[Path, dict[str, Any]]) -> str:
+    names = list(dict.fromkeys(_set_name(result) for result in results.values() if "dataset" in result))
+    return f"{' and '.join(names)} under rising shift" if names else "Study"
+
+
+def _set_name(result: dict[str, Any]) -> str:
+    """A folder of pictures is called by its own name."""
+    spec = result.get("config", {}).get("dataset")
+    root = spec.get("root") if isinstance(spec, dict) else None
+    return Path(root).name if root and spec["name"] == "folder" else result["dataset"]["name"]
 
 
 def read_json(path: Path) -> Any:

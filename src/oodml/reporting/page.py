@@ -52,16 +52,18 @@ def page_html(title: str, words: list[str], subtitle: str, sections: list[Sectio
 
 def _section_html(section: Section) -> str:
     lead = f"<p>{escape(section.lead)}</p>" if section.lead else ""
-    charts = "".join(map(_chart_html, section.charts))
+    charts = "".join(_chart_html(chart, titled=len(section.charts) > 1) for chart in section.charts)
     grid = f'<div class="charts">{charts}</div>' if charts else ""
     return f'<section id="{escape(section.id)}"><h2>{escape(section.title)}</h2>{lead}{grid}{section.body}</section>'
 
 
-def _chart_html(chart: Chart) -> str:
+def _chart_html(chart: Chart, titled: bool) -> str:
+    title = f"<h3>{escape(chart.title)}</h3>" if titled else ""  # a chart alone has the heading of its section
     caption = f'<figcaption>{escape(chart.caption)} <span class="note"></span></figcaption>'
+    switches = "" if chart.follows else '<div class="switches"></div>'
     return (
-        f'<figure class="chart {chart.width}" data-chart="{escape(chart.id)}"><h3>{escape(chart.title)}</h3>'
-        f'<div class="switches"></div><div class="plot" style="height:{chart.height}px"></div>{caption}</figure>'
+        f'<figure class="chart {chart.width}" data-chart="{escape(chart.id)}" aria-label="{escape(chart.title)}">'
+        f'{title}{switches}<div class="plot" style="height:{chart.height}px"></div>{caption}</figure>'
     )
 
 

@@ -30,7 +30,6 @@ _LOOK: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "oodml",
     "axes.titlesize": 10,
-    "text.parse_math": False,
 }
 
 
@@ -49,7 +48,7 @@ def write_figures(charts: list[Chart], folder: Path) -> list[Path]:
 
 
 def draw(view: View, height: float = 3.2) -> Figure:
-    """One view as a drawing 6 inches wide, the legend beside the axes."""
+    """One view as a drawing 6 inches wide, the legend above the axes."""
     figure = Figure(figsize=(6.0, height), layout="constrained")
     axes = figure.subplots()
     for series in view.series:
@@ -64,16 +63,17 @@ def draw(view: View, height: float = 3.2) -> Figure:
     if view.bare:
         axes.set_axis_off()
     if any(series.listed and series.kind != "bars" for series in view.series):
-        figure.legend(loc="outside right upper", frameon=False, fontsize=8)
+        figure.legend(loc="outside upper left", ncols=3, frameon=False, fontsize=8)
     return figure
 
 
 def _draw_series(axes: Axes, series: Series) -> None:
     style = Style.of(series.style)
-    label = series.name if series.listed else "_nolegend_"
+    label = _name(series.name) if series.listed else "_nolegend_"
     if series.kind == "bars":
-        axes.barh(series.y, series.x, color=style.colour, height=0.65, xerr=_error(series, series.x), ecolor="#333333")
-        for name, value in zip(series.y, series.x, strict=True):
+        names = [_name(str(name)) for name in series.y]
+        axes.barh(names, series.x, color=style.colour, height=0.65, xerr=_error(series, series.x), ecolor="#333333")
+        for name, value in zip(names, series.x, strict=True):
             axes.annotate(f" {value:.1f}", (value, name), va="center", ha="left", fontsize=8)
         return
     marker = _MARKERS[style.marker]
@@ -110,3 +110,8 @@ def _error(series: Series, centre: object) -> np.ndarray | None:
 def _height(chart: Chart) -> float:
     bars = sum(series.kind == "bars" for series in chart.first.series)
     return 0.7 + 0.3 * bars if bars else 3.2
+
+
+def _name(text: str) -> str:
+    """A dollar sign would begin a formula."""
+    return text.replace("$", r"\$")

@@ -14,6 +14,7 @@ from oodml.reporting.gallery import galleries
 from oodml.reporting.maps import map_charts
 from oodml.reporting.material import Material, gather
 from oodml.reporting.page import Section, page_html
+from oodml.reporting.papers import papers_tables
 from oodml.reporting.printed import write_figures
 from oodml.reporting.run_charts import (
     capacity_chart,
@@ -33,6 +34,7 @@ from oodml.reporting.shift_charts import (
 from oodml.reporting.tables import comparison_table, made_table, runs_table, score_tables, settings_text
 from oodml.reporting.words import answer
 from oodml.study import load_study
+from oodml.study.store import open_store
 from oodml.study.table import StudyTable
 
 
@@ -46,7 +48,7 @@ def report(
     """Write the page of a study, and with `figures` every chart as PNG and SVG into that folder.
 
     Args:
-        study: what `run_study` or `load_study` gave, or a study's folder.
+        study: what `run_study` or `load_study` gave, or the folder or URL of a study.
         out: the page, one file that needs nothing else.
         figures: a folder for the printed figures; each shows the first view of its chart, that of `metric`.
         metric: what the answer and the first views are about; default: recall@1 at one gallery size, else recall@1.
@@ -54,8 +56,9 @@ def report(
 
     Sections without data are left out. Returns the path of the page.
     """
+    store = None if isinstance(study, StudyTable) else open_store(study)
     table = study if isinstance(study, StudyTable) else load_study(study)
-    material = gather(table, None if isinstance(study, StudyTable) else Path(study), metric, title)
+    material = gather(table, store, metric, title)
     sections, found = build_sections(material)
     html = page_html(material.title, answer(material), _subtitle(material), sections, found)
     page = Path(out)
@@ -74,6 +77,7 @@ def build_sections(material: Material) -> tuple[list[Section], object]:
         _charts("shift", "Performance under shift", [score_chart, difference_chart], material),
         Section("scores", "Scores", "Per cent; ± is half the 95 % interval over seeds.", body=score_tables(material)),
         _charts("ags", "Aggregated generalisation score", [ags_chart], material, comparison_table) if several else None,
+        _papers(material),
         _charts("forecast", "Forecast", [forecast_chart], material),
         _charts("generic", "Generic representations", [generic_chart], material),
         _charts("few-shot", "Few-shot adaptation", [few_shot_chart], material),
@@ -96,6 +100,12 @@ def _charts(
 ) -> Section | None:
     charts = [chart for maker in makers if (chart := maker(material)) is not None]
     return Section(name, title, charts=charts, body=table(material) if table else "") if charts else None
+
+
+def _papers(material: Material) -> Section | None:
+    body = papers_tables(material)
+    lead = "Numbers that the papers print for the same data set, split, method and metric; ± is their deviation."
+    return Section("papers", "Beside the papers", lead, body=body) if body else None
 
 
 def _splits(material: Material) -> Section | None:
@@ -133,4 +143,6 @@ def _subtitle(material: Material) -> str:
     table = material.table
     count = [f"{len(material.trained)} methods", f"{len(table.splits)} splits", f"{len(table.seeds)} seeds"]
     count = [text[:-1] if text.startswith("1 ") else text for text in count]
-    return f"{' × '.join(count)}, {len(table.rows)} runs"
+    runs = sum(row.method in material.trained for row in table.rows)
+    others = f", {len(material.scored)} scored without training" if material.scored else ""
+    return f"{' × '.join(count)}, {runs} runs{others}"

@@ -164,18 +164,16 @@ def spectra_chart(material: Material) -> Chart | None:
             row = _first_with(material, method, split, "embeddings.safetensors")
             if row is not None:
                 values = spectrum(load_file(row.path / "embeddings.safetensors")["embeddings"].astype(np.float32))
-                share = (values / values.sum().clamp(min=1e-12)).numpy()
-                share = np.where(share > 1e-9, share, np.nan)  # a logarithmic axis has no zero
+                share = 100 * (values / values.sum().clamp(min=1e-12)).numpy()
+                share = np.where(share > 1e-7, share, np.nan)  # a logarithmic axis has no zero
                 places = np.arange(1, len(share) + 1)
-                hover = [
-                    run_text(row, f"value {i}: {100 * s:.3f} % of the sum") for i, s in zip(places, share, strict=True)
-                ]
+                hover = [run_text(row, f"value {i}: {s:.3f} % of the sum") for i, s in zip(places, share, strict=True)]
                 keep = _thinned(len(share), 128)
                 kept = [hover[i] for i in keep]
                 style = material.style(method)
                 series.append(Series(method, places[keep], share[keep], "line", None, None, kept, style))
         if series:
-            views[split,] = View(series, "singular value, largest first", "share of the sum", log_y=True)
+            views[split,] = View(series, "singular value, largest first", "share of the sum (%)", log_y=True)
     if not views:
         return None
     caption = "Of the test embeddings of the first seed. Steep: few directions carry everything."
@@ -195,7 +193,8 @@ def training_chart(material: Material) -> Chart | None:
             histories = [read_history(row.path) for row in material.rows(method, split) if row.path]
             for quantity, (steps, values) in _mean_history([h for h in histories if h]).items():
                 curves[quantity, split].append((method, steps, values))
-    quantities = list(dict.fromkeys(quantity for quantity, _ in curves))
+    long_enough = {key for key, lines in curves.items() if any(len(steps) > 1 for _, steps, _ in lines)}
+    quantities = list(dict.fromkeys(quantity for quantity, split in curves if (quantity, split) in long_enough))
     splits = [split for split in material.table.splits if any((q, split) in curves for q in quantities)]
     if not quantities:
         return None

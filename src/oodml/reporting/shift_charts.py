@@ -47,8 +47,10 @@ def difference_chart(material: Material) -> Chart:
             means, sds = mean_sd(100 * grid)
             centre = mean_sd(means[trained].T)[0]
             series = list(_lines(material, metric, show, means - centre, sds, runs_too=False))
-            views[metric, show] = View(series, SHIFT, f"{metric} − mean over methods (points)")
-    return Chart("difference", "Difference to the mean over methods", views, _switches(material), height=340)
+            views[metric, show] = View(series, SHIFT, "difference (points)")
+    return Chart(
+        "difference", "Difference to the mean over methods", views, _switches(material), follows=True, height=320
+    )
 
 
 def ags_chart(material: Material) -> Chart:
@@ -73,7 +75,7 @@ def ags_chart(material: Material) -> Chart:
                     material.style(method),
                 )
             )
-        views[metric,] = View(series, f"AGS of {metric} (%)", "")
+        views[metric,] = View(series, "AGS (%)", "")
     height = 110 + 34 * len(material.table.methods)
     caption = "Area under the curve of the score over the normalised shift. Lines: 95 % interval over seeds."
     return Chart("ags", "Summed up over all splits: AGS", views, {"metric": material.metrics}, caption, height=height)

@@ -105,7 +105,7 @@ def made_table(material: Material) -> str:
         ),
         "methods": ", ".join(material.table.methods),
         "seeds": ", ".join(map(str, material.table.seeds)),
-        "runs": f"{len(material.table.rows)} finished, {len(material.failures)} failed",
+        "runs": f"{len(material.results)} finished, {len(material.failures)} failed",
         "model selection": _values(_selection(r.get("selection")) for r in results),
         "hardware": _values(_hardware(r) for r in results),
         "versions": _values(", ".join(f"{k} {v}" for k, v in r.get("versions", {}).items()) for r in results),
@@ -136,9 +136,9 @@ def _values(values: Iterable[str]) -> str:
 
 def settings_text(material: Material) -> str:
     """The study file where there is one, else the settings that all runs share, as YAML."""
-    path = material.folder / "study.yaml" if material.folder else None
-    if path and path.exists():
-        return path.read_text(encoding="utf-8")
+    held = material.store.read("study.yaml") if material.store else None
+    if held is not None:
+        return held.decode("utf-8", "replace")
     configs = [result["config"] for result in material.results.values() if "config" in result]
     if not configs:
         return ""

@@ -80,10 +80,15 @@ function layoutOf(view, width) {
     hovermode: "closest",
     showlegend: !view.bars,
     legend: { orientation: "h", x: 0, y: view.bare ? 1.02 : 1.04, yanchor: "bottom", itemsizing: "constant" },
-    xaxis: { ...axis, title: { text: view.bare ? "" : view.x, standoff: 8 }, visible: !view.bare, zeroline: false, rangemode: view.bars ? "tozero" : "normal" },
-    yaxis: { ...axis, title: { text: view.bars || view.bare ? "" : view.y, standoff: 8 }, visible: !view.bare, zeroline: !view.log, type: view.log ? "log" : "-", ticks: view.bars ? "" : "outside", tickcolor: "rgba(0,0,0,0)" },
+    xaxis: { ...axis, title: { text: view.bare ? "" : view.x, standoff: 8, font: { size: narrow ? 11 : 13 } }, visible: !view.bare, zeroline: false, rangemode: view.bars ? "tozero" : "normal" },
+    yaxis: { ...axis, title: { text: view.bars || view.bare ? "" : view.y, standoff: 8, font: { size: narrow ? 11 : 13 } }, visible: !view.bare, zeroline: !view.log, type: view.log ? "log" : "-", exponentformat: "none", ticks: view.bars ? "" : "outside", tickcolor: "rgba(0,0,0,0)" },
     bargap: 0.35, dragmode: narrow ? false : "zoom",
   };
+}
+
+function readableOn(hex) {
+  const [red, green, blue] = [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
+  return 0.3 * red + 0.59 * green + 0.11 * blue > 140 ? "#14181c" : "#ffffff";
 }
 
 function tracesOf(view) {
@@ -91,7 +96,7 @@ function tracesOf(view) {
     const made = { ...trace, visible: hidden.has(trace.legendgroup) ? "legendonly" : true };
     if (trace.type === "bar") {
       made.text = trace.x.map((x) => (x === null ? "" : x.toFixed(1)));
-      made.textposition = "inside"; made.insidetextanchor = "start"; made.textfont = { color: "#ffffff" };
+      made.textposition = "inside"; made.insidetextanchor = "start"; made.textfont = { color: readableOn(trace.marker.color) };
       made.cliponaxis = false;
       if (hidden.has(trace.legendgroup)) made.visible = false;
       if (trace.error_x) made.error_x = { ...trace.error_x, color: colour("--ink") };
@@ -215,7 +220,7 @@ function picture(found, item, pictures, verdict) {
   const box = element("div", { class: `picture ${verdict ?? ""}`, tabindex: "0" });
   box.dataset.tip = `${file}\nclass: ${name}${distance === null ? "" : `\ndistance ${distance.toFixed(3)}`}`;
   const frame = element("div", { class: "frame" });
-  frame.append(url ? element("img", { src: url, alt: name, loading: "lazy" }) : "no picture");
+  frame.append(url ? element("img", { src: url, alt: name }) : "no picture");
   const label = element("div", { class: "name" });
   if (verdict) label.append(element("span", { class: "mark" }, verdict === "right" ? "✓ " : "✗ "));
   label.append(name);
@@ -230,9 +235,9 @@ function showGallery(place, item, pictures) {
   place.append(element("p", { class: "muted" }, `${item.searched} queries searched, ${percent} % of them right at the first neighbour.`));
   if (!item.queries.length) place.append(element("p", {}, "None of them fails."));
   for (const query of item.queries) {
-    const row = element("div", { class: "query" }, picture(query.picture, item, pictures), element("span", { class: "arrow" }, "→"));
+    const row = element("div", { class: "query" }, picture(query.picture, item, pictures), element("span", { class: "arrow", "aria-hidden": "true" }, "→"));
     for (const found of query.found) row.append(picture(found, item, pictures, found[3] ? "right" : "wrong"));
-    row.append(element("span", { class: "muted arrow" }, query.first ? `first right: ${query.first}` : "no right one near"));
+    row.append(element("span", { class: "verdict" }, query.first ? `first of its class: ${query.first}` : "none of its class among the first 50"));
     place.append(row);
   }
   if (!item.confusions.length) return;
@@ -283,7 +288,7 @@ function equipTips() {
 
 // ---- start ---------------------------------------------------------------------------------------------------------
 async function start() {
-  root.dataset.theme = currentTheme();
+  setTheme(currentTheme());
   all("table.data").forEach(equip);
   all(".switched").forEach(equipSwitched);
   equipTips();
@@ -303,7 +308,6 @@ async function start() {
   systemDark.addEventListener("change", () => setTheme(currentTheme()));
   window.addEventListener("beforeprint", () => setTheme("light"));
   window.addEventListener("afterprint", () => setTheme(currentTheme()));
-  setTheme(currentTheme());
   root.dataset.ready = "yes";
 }
 

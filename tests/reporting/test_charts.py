@@ -1,0 +1,164 @@
+"""Charts show what the table holds, in every view, on the page and in print."""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+
+from oodml.reporting.chart import COLOURS, Style
+from oodml.reporting.interactive import chart_data
+from oodml.reporting.material import gather, mean_sd
+from oodml.reporting.report import build_sections
+from oodml.reporting.run_charts import few_shot_chart, spectra_chart, structure_chart, training_chart
+from oodml.reporting.shift_charts import GAIN, SCORE, ags_chart, difference_chart, score_chart
+from oodml.study.ags import ags
+from oodml.study.correlations import structure_correlation
+
+# Machado, Oliveira and Fernandes (2009), severity 1: how colours look without one kind of cone.
+SEEN = {
+    "all cones": np.eye(3),
+    "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+    "deuteranopia": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.01182, 0.04294, 0.968881]],
+    "tritanopia": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.3039]],
+}
+
+
+@pytest.fixture(scope="module")
+def material(made_study):
+    return gather(made_study.table, None, None, None)
+
+
+@pytest.fixture(scope="module")
+def charts(material):
+    sections, _ = build_sections(material)
+    return [chart for section in sections for chart in section.charts]
+
+
+def test_every_kind_of_chart_is_there_when_the_study_has_the_data(charts):
+    assert {chart.id for chart in charts} == {
+        *("score", "difference", "ags", "forecast", "generic", "few-shot", "capacity", "structure", "spectra"),
+        *("training", "progression"),
+    }
+
+
+def test_every_combination_of_switches_has_a_view_with_marks(charts):
+    for chart in charts:
+        for key in itertools.product(*chart.switches.values()):
+            assert any(len(series.x) for series in chart.views[key].series), (chart.id, key)
+
+
+def test_the_page_gets_plain_json(charts):
+    for chart in charts:
+        data = json.loads(json.dumps(chart_data(chart), allow_nan=False))
+        count = np.prod([len(values) for values in chart.switches.values()], dtype=int)
+        assert len(data["views"]) == count
+
+
+def by_hand(table, method, split, metric, gain=False):
+    rows = [row for row in table.rows if (row.method, row.split) == (method, split)]
+    return [100 * (row.scores[metric] - (row.untrained[metric] if gain else 0)) for row in rows]
+
+
+@pytest.mark.parametrize("show", [SCORE, GAIN])
+def test_lines_are_means_and_bands_deviations(material, show):
+    view = score_chart(material).views["recall@1", show]
+    for method in material.trained:
+        line = next(s for s in view.series if s.name == method and s.kind == "line")
+        values = [by_hand(material.table, method, split, "recall@1", show == GAIN) for split in material.table.splits]
+        np.testing.assert_allclose(line.y, [np.mean(v) for v in values])
+        np.testing.assert_allclose(line.high, [np.mean(v) + np.std(v, ddof=1) for v in values])
+        dots = next(s for s in view.series if s.name == method and s.faint)
+        np.testing.assert_allclose(sorted(dots.y), sorted(itertools.chain(*values)))
+        assert all("run " in text for text in dots.hover)
+
+
+def test_the_lower_chart_is_the_difference_to_the_mean_over_trained_methods(material):
+    view = difference_chart(material).views["recall@1", SCORE]
+    lines = {s.name: s.y for s in view.series}
+    for place, split in enumerate(material.table.splits):
+        means = {m: np.mean(by_hand(material.table, m, split, "recall@1")) for m in material.trained}
+        for method, mean in means.items():
+            assert lines[method][place] == pytest.approx(mean - np.mean(list(means.values())))
+
+
+def test_bars_are_ags_best_on_top(material):
+    view = ags_chart(material).views["recall@1",]
+    values = {s.name: s.x[0] for s in view.series}
+    assert list(values.values()) == sorted(values.values())  # the last bar is drawn on top
+    for method in material.trained:
+        grid = np.array([by_hand(material.table, method, split, "recall@1") for split in material.table.splits])
+        assert values[method] == pytest.approx(np.mean([ags(material.table.fids, g) for g in grid.T]))
+
+
+def test_few_shot_gain_is_few_minus_zero_over_all_episodes(material):
+    view = few_shot_chart(material).first
+    for series in view.series:
+        for fid, shown in zip(series.x, series.y, strict=True):
+            gains = []
+            for row in material.table.rows:
+                if row.method == series.name and row.fid == fid:
+                    held = json.loads((row.path / "few_shot.json").read_text())["2"]
+                    gains += list(np.subtract(held["few"]["recall@1"][2], held["zero"]["recall@1"][2]))
+            assert shown == pytest.approx(100 * np.mean(gains))
+
+
+def test_structure_marks_and_trend_are_those_of_the_studys_correlation(material):
+    view = structure_chart(material).views["rho", "train"]
+    found = structure_correlation(material.table, "rho", material.metric, "train").overall
+    marks = [s for s in view.series if s.kind == "points"]
+    x, y = np.concatenate([s.x for s in marks]), np.concatenate([s.y for s in marks])
+    np.testing.assert_allclose(np.sort(x), np.sort(found.measure))
+    np.testing.assert_allclose(np.sort(y), np.sort(found.score))
+    trend = next(s for s in view.series if s.name == "trend")
+    assert (trend.y[1] - trend.y[0]) / (trend.x[1] - trend.x[0]) == pytest.approx(found.slope)
+
+
+def test_spectra_are_shares_of_the_singular_values(material):
+    from safetensors.numpy import load_file
+
+    chart = spectra_chart(material)
+    series = chart.views["shift-2",].series[0]
+    row = next(r for r in material.table.rows if (r.method, r.split, r.seed) == (series.name, "shift-2", 0))
+    values = np.linalg.svd(load_file(row.path / "embeddings.safetensors")["embeddings"].astype(float), compute_uv=False)
+    np.testing.assert_allclose(series.y, 100 * values / values.sum(), rtol=1e-4)
+
+
+def test_a_curve_cut_off_by_a_kill_is_read_as_far_as_it_goes(made_study, material):
+    path = made_study.table.rows[0].path / "metrics.jsonl"
+    whole = path.read_text()
+    try:
+        path.write_text(whole[:-30])
+        assert training_chart(material).views["val recall@1", "shift-1"].series
+    finally:
+        path.write_text(whole)
+
+
+def test_mean_and_deviation_leave_out_what_is_missing():
+    values = np.array([[1.0, 2.0, np.nan], [5.0, np.nan, np.nan], [np.nan, np.nan, np.nan]])
+    mean, sd = mean_sd(values)
+    np.testing.assert_allclose(mean, [1.5, 5.0, np.nan])
+    np.testing.assert_allclose(sd, [np.sqrt(0.5), np.nan, np.nan])
+
+
+def lab(colour, matrix):
+    """CIELAB (D65) of an sRGB colour seen through `matrix`."""
+    srgb = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) / 255
+    linear = np.where(srgb <= 0.04045, srgb / 12.92, ((srgb + 0.055) / 1.055) ** 2.4)
+    to_xyz = [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]
+    xyz = np.array(to_xyz) @ np.clip(np.array(matrix) @ linear, 0, 1) / [0.9505, 1, 1.089]
+    f = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
+    return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
+
+
+@pytest.mark.parametrize("eyes", SEEN)
+def test_colours_are_told_apart_without_colour_vision(eyes):
+    seen = [lab(colour, SEEN[eyes]) for colour in COLOURS]
+    for a, b in itertools.combinations(range(len(COLOURS)), 2):
+        assert np.linalg.norm(seen[a] - seen[b]) > 15, (COLOURS[a], COLOURS[b])
+
+
+def test_no_two_methods_look_the_same():
+    styles = [Style.of(place) for place in range(32)]
+    assert len(set(styles)) == 32
+    assert len({style.marker for style in styles[:8]}) == 8, "in print the first eight differ by their marker alone"

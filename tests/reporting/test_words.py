@@ -1,0 +1,91 @@
+"""The answer in words says no more than the runs can tell."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from oodml.reporting.material import gather
+from oodml.reporting.words import _noise_of_a_change, answer
+from oodml.study.table import Row, StudyTable
+
+FIDS = (10.0, 40.0, 90.0)
+
+
+def words(leads, noise, seeds=5, untrained=None, fids=FIDS):
+    """Two methods; `ahead` leads by `leads` points on each split; the seeds scatter by `noise` points."""
+    rng = np.random.default_rng(3)
+    rows = [
+        Row(
+            method,
+            f"s{i}",
+            fid,
+            seed,
+            {"recall@1": (60 - 5 * i + (leads[i] if method == "ahead" else 0) + rng.normal(0, noise)) / 100},
+            {"recall@1": untrained[i] / 100} if untrained else {},
+        )
+        for method in ("behind", "ahead")
+        for i, fid in enumerate(fids)
+        for seed in range(seeds)
+    ]
+    return " ".join(answer(gather(StudyTable(rows), None, None, None)))
+
+
+def test_a_lead_that_grows_is_said_to_grow():
+    text = words([1.2, 2.0, 3.4], noise=0.01)
+    assert text.startswith("ahead generalises best: AGS 56.7 ± 0.0 (recall@1).")
+    assert "Its lead over behind grows from 1.2 to 3.4 points as the shift grows." in text
+
+
+def test_a_lead_that_shrinks_is_said_to_shrink():
+    assert "shrinks from 3.4 to 1.2 points" in words([3.4, 2.0, 1.2], noise=0.02)
+
+
+def test_a_constant_lead_is_not_said_to_move():
+    text = words([2.0, 2.0, 2.0], noise=0.3)
+    assert "generalises best" in text
+    assert "within the noise" in text
+    assert "grows from" not in text
+    assert "shrinks" not in text
+
+
+def test_a_lead_within_the_noise_is_called_that():
+    text = words([0.05, 0.05, 0.05], noise=2.0)
+    assert "generalises best" not in text
+    assert "within the noise" in text
+    assert "cannot be told apart" in text
+
+
+def test_one_seed_claims_no_lead():
+    text = words([5.0, 5.0, 5.0], noise=0.0, seeds=1)
+    assert "one seed cannot say" in text
+    assert "generalises best" not in text
+
+
+def test_the_gain_over_the_untrained_backbone_is_stated_for_both_ends():
+    text = words([2.0, 2.0, 2.0], noise=0.01, untrained=[54.0, 52.0, 51.0])
+    assert "gains +8.0 points at the smallest shift and +1.0 at the largest" in text
+
+
+def test_a_single_split_claims_nothing_about_shift():
+    text = words([3.0], noise=0.1, fids=(10.0,))
+    assert text.startswith("ahead scores best on this one split: recall@1 63.")
+    assert "points ahead of behind" in text
+    assert "One split cannot say" in text
+
+
+def test_methods_that_lack_a_split_are_not_ranked():
+    rows = [Row("a", "s0", 1.0, 0, {"recall@1": 0.5}), Row("b", "s1", 2.0, 0, {"recall@1": 0.5})]
+    assert answer(gather(StudyTable(rows), None, None, None))[0].startswith("No method has finished on every split")
+
+
+def test_the_noise_of_a_change_is_the_pooled_t_interval():
+    """Against the coverage it promises: the true change, zero, lies inside 95 times of 100."""
+    rng = np.random.default_rng(0)
+    inside = 0
+    for _ in range(2000):
+        lead = rng.normal(1.0, 0.5, (4, 3))
+        inside += abs(lead[-1].mean() - lead[0].mean()) <= _noise_of_a_change(lead)
+    assert inside / 2000 == pytest.approx(0.95, abs=0.015)
+    two = rng.normal(0, 1, (2, 6))  # with two splits it is the ordinary two-sample interval
+    low, high = stats.ttest_ind(two[1], two[0]).confidence_interval()
+    assert _noise_of_a_change(two) == pytest.approx((high - low) / 2)
