@@ -80,8 +80,9 @@ class SymmetricSearch(Search):
         rows, columns = (slice(start, start + size) for start, size in zip(tile, _TILE, strict=True))
         norms = self.gallery.norms
         block = self.queries[rows]
-        squared = block.new_full((len(block), width), torch.inf)
+        squared = self._tile()[: len(block)]
         inside = squared[:, : len(norms[columns])]
+        squared[:, inside.shape[1] :] = torch.inf
         torch.addmm(norms[columns], block, self.gallery.columns[:, columns], alpha=-2, out=inside)
         inside += norms[rows, None]
         if left < top + len(block):  # on the diagonal: each pair once, none with itself
@@ -101,6 +102,12 @@ class SymmetricSearch(Search):
         found = found[np.argsort(place, kind="stable")]
         counts = np.bincount(place, minlength=inside.shape[1])
         self._keep(columns, counts, flat[found], found // width + top)
+
+    def _tile(self) -> Tensor:
+        """The buffer of the calling thread."""
+        if getattr(self._local, "tile", None) is None:
+            self._local.tile = self.queries.new_empty(_TILE)
+        return self._local.tile
 
     def _keep(self, rows: slice, counts: np.ndarray, squared: np.ndarray, columns: np.ndarray) -> None:
         """Append candidates, sorted by row, to the keys of their rows; what finds no room is only counted."""
