@@ -85,18 +85,18 @@ class Method(nn.Module):
         self.context = context
 
     def connect(self, embedder: Embedder) -> None:
-        """Copy what the method needs of the embedder, on the CPU, before it moves to the device or is compiled."""
+        """Copy what the method needs of the embedder, before it moves to the device or is compiled; as `setup` runs."""
 
-    def inputs(self, batch: Batch) -> Tensor:
+    def inputs(self, batch: Batch, step: int) -> Tensor:
         """What the backbone is shown."""
         return batch.inputs
 
     def loss(self, batch: Batch, embedder: Embedder, step: int) -> Tensor:
         """The number to minimise, a scalar on the device; no host synchronisation."""
-        return self.features_loss(embedder.pool(self.inputs(batch)), batch, embedder, step)
+        return self.features_loss(embedder.pool(self.inputs(batch, step)), batch, embedder, step)
 
     def features_loss(self, pooled: Pooled, batch: Batch, embedder: Embedder, step: int) -> Tensor:
-        """The loss on the pooled features of `inputs(batch)`, whoever computed them."""
+        """The loss on the pooled features of `inputs`, whoever computed them."""
         raise NotImplementedError
 
     def compile_parts(self) -> None:

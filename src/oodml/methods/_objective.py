@@ -73,6 +73,19 @@ def make_objective(spec: Spec, context: Context, embedding_dim: int | None = Non
     )
 
 
+def check_loss_base(spec: Spec, method: str) -> None:
+    """Raise unless `spec` is a loss (or rho, which is one with another miner) that works; reads no data."""
+    from oodml.methods import list_methods
+
+    name = as_dict(spec, "base")["name"]
+    if name in list_methods() and name != "rho":
+        raise OodmlError(
+            f"{method} trains encoders of its own with a loss as their base, and {name!r} is a method with its own: "
+            f"give the loss (or rho) itself, e.g. base='margin'."
+        )
+    check_objective(spec)
+
+
 def check_objective(spec: Spec) -> Loss:
     """Raise for an unknown name, an unknown option, a bad value or a miner where none is used; reads no data.
 

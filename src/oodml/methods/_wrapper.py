@@ -44,8 +44,8 @@ class Wrapper(Method):
     def connect(self, embedder: Embedder) -> None:
         self.inner.connect(embedder)
 
-    def inputs(self, batch: Batch) -> Tensor:
-        return self.inner.inputs(batch)
+    def inputs(self, batch: Batch, step: int) -> Tensor:
+        return self.inner.inputs(batch, step)
 
     def features_loss(self, pooled: Pooled, batch: Batch, embedder: Embedder, step: int) -> Tensor:
         return self.inner.features_loss(pooled, batch, embedder, step)

@@ -63,7 +63,7 @@ class Plain(Method):
         super().setup(context)
         self.objective = make_objective(self.spec, context)
 
-    def inputs(self, batch: Batch) -> Tensor:
+    def inputs(self, batch: Batch, step: int) -> Tensor:
         if not self.input_noise:
             return batch.inputs
         return batch.inputs + self.input_noise * self._normal(batch.inputs)

@@ -137,7 +137,8 @@ def build_job(config: RunConfig, out: Path, images: Images, processes: Processes
         method.setup(context)
         embedder = Embedder(backbone, method.heads(backbone.feature_dim), backbone.feature_dim)
     source = _make_source(config, images, embedder, sets, processes)
-    method.connect(embedder)
+    with own_seed(child_seed(config.seed, "connect")):
+        method.connect(embedder)
     _place(embedder, method, config, processes)
     groups = embedder.param_groups(float(config.lr or 0), float(config.weight_decay or 0))
     optimiser = torch.optim.Adam([*groups, *method.param_groups(float(config.lr or 0))], fused=True)

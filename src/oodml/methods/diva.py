@@ -1,0 +1,178 @@
+"""DiVA: four embeddings of different tasks, decorrelated and concatenated (Milbich et al. 2020)."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from oodml._errors import OodmlError, unknown_name
+from oodml.methods import register_method
+from oodml.methods._across import task_objective
+from oodml.methods._base import Batch, Context, Method
+from oodml.methods._contrast import WEIGHTINGS, Momentum, contrast
+from oodml.methods._decorrelation import make_regressor, predicted_correlation, scaled_weight
+from oodml.methods._objective import Spec, check_loss_base, make_objective
+from oodml.models.embedder import Embedder, Outputs, Pooled
+from oodml.models.heads import Head
+
+DISCRIMINATIVE, SELF, SHARED, INTRA = "discriminative", "self-similarity", "shared", "intra"
+HEADS = (DISCRIMINATIVE, SELF, SHARED, INTRA)
+SHARINGS = ("full", "standard", "permuted")
+INTRAS = ("intra", "permuted")
+
+
+class Numbers(NamedTuple):
+    """What the papers choose by data set."""
+
+    alpha: float
+    decorrelation: float
+    queue: int
+    weights: tuple[float, float]  # at test time: of the discriminative embedding, and of each other one
+
+
+PAPERS = {
+    "cub200": Numbers(0.3, 1500.0, 30, (0.75, 1.25)),
+    "cars196": Numbers(0.15, 100.0, 30, (0.5, 1.5)),
+    "sop": Numbers(0.2, 150.0, 70, (1.0, 1.0)),
+}
+ELSEWHERE = Numbers(0.2, 150.0, 30, (1.0, 1.0))
+
+
+@register_method(
+    "diva",
+    paper="Milbich et al. 2020, DiVA: Diverse Visual Feature Aggregation for Deep Metric Learning",
+    search={"alpha": (0.05, 0.5), "decorrelation": (50.0, 2000.0)},
+)
+class DiVA(Method):
+    """Four quarters of the embedding, each with a task of its own on the same features.
+
+        L = L_discriminative + α (L_self + L_shared + L_intra) − ρ Σ_k r(R(φ), R(φ_k))
+
+    Discriminative: the `base` loss. Shared: the base loss on triplets of three classes (`sharing`: the modes of the
+    miner `shared`). Intra: the base loss on triplets within a class, drawn with replacement, so that two pictures a
+    class are enough (`intra="permuted"`: under permuted labels, as in the code behind ooDML). Self: momentum contrast
+    of two views of a picture against a `queue` of earlier batches, temperature τ, momentum m, negatives weighted by
+    their distance (`weighting`: "terms"; "query" and "batch" put the weights on the logits, the latter as coded). r is
+    the squared correlation of φ with what a regressor (`hidden` wide) predicts from each other embedding, with
+    reversed gradients as in `sharing`.
+
+    At test time the four, on the unit sphere, are weighted by `weights` (discriminative, others), concatenated and
+    brought to unit length. α, ρ, queue, weights are the papers': .3, 1500, 30, (.75, 1.25) on CUB; .15, 100, 30,
+    (.5, 1.5) on CARS; .2, 150, 70, (1, 1) on SOP; .2, 150, 30, (1, 1) elsewhere; ρ for embeddings of 128 dimensions
+    each, and (D/128)² times that for others.
+
+    With train="head" the second view is a cached one and only the head has a slow copy.
+    """
+
+    mixable = False  # the second view of a picture is not mixed
+
+    def __init__(
+        self,
+        base: Spec = "margin",
+        alpha: float | None = None,
+        decorrelation: float | None = None,
+        queue: int | None = None,
+        weights: tuple[float, float] | None = None,
+        temperature: float = 0.01,
+        momentum: float = 0.9,
+        weighting: str = "terms",
+        sharing: str = "full",
+        intra: str = "intra",
+        hidden: int = 512,
+    ) -> None:
+        super().__init__()
+        check_loss_base(base, "diva")
+        for option, value, valid in (
+            ("weighting", weighting, WEIGHTINGS),
+            ("sharing", sharing, SHARINGS),
+            ("intra", intra, INTRAS),
+        ):
+            if value not in valid:
+                raise unknown_name(f"value of diva's {option}:", value, valid)
+        if min(alpha or 0, decorrelation or 0) < 0 or temperature <= 0 or not 0 <= momentum <= 1:
+            raise OodmlError(
+                f"diva needs alpha, decorrelation >= 0, temperature > 0 and 0 <= momentum <= 1; got {alpha=}, "
+                f"{decorrelation=}, {temperature=}, {momentum=}."
+            )
+        if min(1 if queue is None else queue, hidden) < 1 or (weights is not None and len(weights) != 2):
+            raise OodmlError(f"diva needs queue, hidden >= 1 and two weights; got {queue=}, {hidden=}, {weights=}.")
+        self.base, self.alpha, self.decorrelation, self.queue, self.weights = base, alpha, decorrelation, queue, weights
+        self.temperature, self.momentum, self.weighting = temperature, momentum, weighting
+        self.sharing, self.intra, self.hidden = sharing, intra, hidden
+        self.keys: Tensor | None = None
+
+    def check(self, embedding_dim: int, train: str) -> None:
+        super().check(embedding_dim, train)
+        if embedding_dim % 4:
+            raise OodmlError(f"diva splits the embedding in four, and {embedding_dim} is no multiple of 4.")
+
+    def heads(self, feature_dim: int) -> dict[str, Head]:
+        return {name: Head(self.context.embedding_dim // 4) for name in HEADS}
+
+    def setup(self, context: Context) -> None:
+        super().setup(context)
+        dim, papers = context.embedding_dim // 4, PAPERS.get(context.dataset, ELSEWHERE)
+        self.alpha = papers.alpha if self.alpha is None else self.alpha
+        if self.decorrelation is None:
+            self.decorrelation = scaled_weight(papers.decorrelation, dim)
+        self.queue = self.queue or papers.queue
+        self.weights = self.weights or papers.weights
+        across = {"name": "shared", "mode": self.sharing}
+        within = (
+            {"name": "intra", "distinct": False} if self.intra == "intra" else {"name": "shared", "mode": "permuted"}
+        )
+        self.objective = make_objective(self.base, context, dim)
+        self.shared_objective = task_objective(self.base, across, context, dim)
+        self.intra_objective = task_objective(self.base, within, context, dim)
+        self.regressors = nn.ModuleDict({name: make_regressor(dim, self.hidden) for name in HEADS[1:]})
+
+    def connect(self, embedder: Embedder) -> None:
+        assert self.queue is not None
+        whole = self.context.train == "all"
+        self.slow = Momentum(embedder, SELF, self.queue, self.context.batch_size, self.momentum, whole)
+
+    def features_loss(self, pooled: Pooled, batch: Batch, embedder: Embedder, step: int) -> Tensor:
+        spaces = embedder.apply_heads(pooled, HEADS).heads
+        self.keys = self.slow.keys(batch.another_view(), embedder)
+        own = contrast(F.normalize(spaces[SELF], dim=1), self.keys, self.slow.queue, self.temperature, self.weighting)
+        auxiliary = (
+            own
+            + self.shared_objective(spaces[SHARED], batch.labels)
+            + self.intra_objective(spaces[INTRA], batch.labels)
+        )
+        loss = self.objective(spaces[DISCRIMINATIVE], batch.labels) + self.alpha * auxiliary
+        if not self.decorrelation:
+            return loss
+        predicted = [
+            predicted_correlation(regressor, spaces[name], spaces[DISCRIMINATIVE])
+            for name, regressor in self.regressors.items()
+        ]
+        return loss - self.decorrelation * torch.stack(predicted).sum()
+
+    def after_step(self, embedder: Embedder, step: int) -> None:
+        assert self.keys is not None
+        self.slow.update(embedder, self.keys, step)
+
+    def compile_parts(self) -> None:
+        super().compile_parts()
+        self.slow.slow.backbone.compile(dynamic=False)
+
+    def test_embedding(self, outputs: Outputs) -> Tensor:
+        assert self.weights is not None
+        first, others = self.weights
+        unit = {name: F.normalize(outputs.heads[name], dim=-1) for name in HEADS}
+        scaled = [(first if name == DISCRIMINATIVE else others) * each for name, each in unit.items()]
+        return F.normalize(torch.cat(scaled, dim=-1), dim=-1)
+
+    def watched(self, outputs: Outputs) -> dict[str, Tensor]:
+        """Each of the four on its own."""
+        return {name: F.normalize(outputs.heads[name], dim=-1) for name in HEADS}
+
+    def param_groups(self, base_lr: float) -> list[dict[str, Any]]:
+        """The losses' own parameters at their rates, the regressors at the base rate."""
+        objectives = (self.objective, self.shared_objective, self.intra_objective)
+        groups = [group for objective in objectives for group in objective.param_groups(base_lr)]
+        return [*groups, {"params": list(self.regressors.parameters()), "lr": base_lr, "weight_decay": 0.0}]

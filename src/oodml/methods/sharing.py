@@ -1,0 +1,172 @@
+"""Sharing Matters: a second encoder learns what classes share (Milbich et al. 2020)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from oodml._errors import OodmlError, unknown_name
+from oodml.methods import register_method
+from oodml.methods._across import SAMPLERS, TRIPLETS, check_shared_task, shared_objective
+from oodml.methods._base import Batch, Context, Method
+from oodml.methods._decorrelation import make_regressor, predicted_correlation, scaled_weight
+from oodml.methods._groups import classes_per_group, papers_groups, standardised
+from oodml.methods._objective import Spec, check_loss_base, make_objective
+from oodml.models.embedder import Embedder, Outputs, Pooled
+from oodml.models.heads import Head
+
+DISCRIMINATIVE, SHARED = "discriminative", "shared"
+VARIANTS = ("discr", "shared", "both", "both+sep", "both+sep+decor")
+GAMMA = {"cub200": 2000.0, "cars196": 500.0}
+GAMMA_ELSEWHERE = 1000.0
+
+
+@register_method(
+    "sharing",
+    paper="Milbich et al. 2020, Sharing Matters for Generalization in Deep Metric Learning",
+    search={"gamma": (0.0, 2500.0)},
+)
+class Sharing(Method):
+    """Two encoders on the same features: φ separates classes, φ* learns what samples of different classes share.
+
+        even batches: L(T; φ) − γ r(R(φ), R(φ*))        odd batches: L(T*; φ*) − γ r(R(φ), R(φ*))
+
+    T are the triplets of the `base` loss; those of T* come from three different classes. r is the squared correlation
+    of φ with what a two-layer regressor (`hidden` wide) predicts from φ*; reversed gradients R make the encoders lower
+    what the regressor raises. Both halves of the embedding, each on the unit sphere, are concatenated at test time.
+
+    `variant` (table 7a): "discr" and "shared" train one encoder of the full size on one task, "both" on both in turn;
+    "both+sep" two encoders; "both+sep+decor" decorrelates them too. `triplets` (table 8a): "shared"; "groups" of
+    k-means on the features, standardised by class unless `standardise=False`, made anew every `regroup_every` epochs
+    (`groups`: 30 on CUB, 150 on CARS, 50 elsewhere); "min-dap": the nearest sample of another class is the positive;
+    "no-constraint": any three samples. `sampling` (8b): "distance", "semihard" or "random". `gamma` is the papers'
+    500 (CARS), 2,000 (CUB) or 1,000, for encoders of 128 dimensions, and (D/128)² times that for others.
+
+    φ* is trained with the base loss; after a loss without tuples (proxies) with triplets and semihard negatives; a
+    loss over pairs (N-pair) sees one positive and 16 random negatives an anchor.
+    """
+
+    def __init__(
+        self,
+        base: Spec = "margin",
+        variant: str = "both+sep+decor",
+        gamma: float | None = None,
+        triplets: str = "shared",
+        sampling: str = "distance",
+        standardise: bool = True,
+        groups: int | None = None,
+        regroup_every: int = 4,
+        hidden: int = 512,
+    ) -> None:
+        super().__init__()
+        check_loss_base(base, "sharing")
+        for option, value, valid in (
+            ("variant", variant, VARIANTS),
+            ("triplets", triplets, TRIPLETS),
+            ("sampling", sampling, SAMPLERS),
+        ):
+            if value not in valid:
+                raise unknown_name(f"value of sharing's {option}:", value, valid)
+        check_shared_task(base, triplets, sampling)
+        if (gamma or 0) < 0 or regroup_every < 1 or hidden < 1 or (groups is not None and groups < 2):
+            raise OodmlError(
+                f"sharing needs gamma >= 0, regroup_every >= 1, hidden >= 1 and groups >= 2; got {gamma=}, "
+                f"{regroup_every=}, {hidden=}, {groups=}."
+            )
+        self.base, self.variant, self.gamma, self.triplets = base, variant, gamma, triplets
+        self.sampling, self.standardise, self.num_groups = sampling, standardise, groups
+        self.regroup_every, self.hidden = regroup_every, hidden
+        self.batches_per_step = 2 if variant.startswith("both") else 1
+        self.separate = "sep" in variant
+        self.mixable = triplets != "groups"
+
+    def check(self, embedding_dim: int, train: str) -> None:
+        super().check(embedding_dim, train)
+        if self.separate and embedding_dim % 2:
+            raise OodmlError(f"sharing splits the embedding in two halves, and {embedding_dim} is odd.")
+
+    def heads(self, feature_dim: int) -> dict[str, Head]:
+        if not self.separate:
+            return {DISCRIMINATIVE: Head(self.context.embedding_dim)}
+        return {name: Head(self.context.embedding_dim // 2) for name in (DISCRIMINATIVE, SHARED)}
+
+    def setup(self, context: Context) -> None:
+        super().setup(context)
+        dim = context.embedding_dim // 2 if self.separate else context.embedding_dim
+        if self.triplets == "groups":
+            groups = self.num_groups or papers_groups(context.dataset)
+            self.num_groups = max(2, min(groups, context.num_images // 2))  # two images a group at least
+        if self.variant != "shared":
+            self.objective = make_objective(self.base, context, dim)
+        if self.variant != "discr":
+            self.shared_objective = shared_objective(
+                self.base, self.triplets, self.sampling, context, dim, self.num_groups or 0
+            )
+        if self.variant == "both+sep+decor":
+            self.regressor = make_regressor(dim, self.hidden)
+            if self.gamma is None:
+                self.gamma = scaled_weight(GAMMA.get(context.dataset, GAMMA_ELSEWHERE), dim)
+        # The group of each training image, and how mixed the groups were when they were made.
+        self.register_buffer("group_of", torch.zeros(context.num_images, dtype=torch.int64))
+        self.register_buffer("classes_a_group", torch.zeros(()))
+
+    group_of: Tensor
+    classes_a_group: Tensor
+
+    def features_loss(self, pooled: Pooled, batch: Batch, embedder: Embedder, step: int) -> Tensor:
+        spaces = embedder.apply_heads(pooled, self.heads(0)).heads
+        on_shared = self.variant == "shared" or batch.turn == 1
+        if on_shared:
+            space = spaces[SHARED if self.separate else DISCRIMINATIVE]
+            loss = self.shared_objective(space, self._groups(batch) if self.triplets == "groups" else batch.labels)
+        else:
+            loss = self.objective(spaces[DISCRIMINATIVE], batch.labels)
+        if not self.gamma or self.variant != "both+sep+decor":
+            return loss
+        return loss - self.gamma * predicted_correlation(self.regressor, spaces[SHARED], spaces[DISCRIMINATIVE])
+
+    def _groups(self, batch: Batch) -> Tensor:
+        places = torch.from_numpy(batch.indices)
+        if self.group_of.is_cuda:  # pinned memory lets the copy happen without waiting for it
+            places = places.pin_memory().to(self.group_of.device, non_blocking=True)
+        return self.group_of[places]
+
+    def on_epoch_start(self, epoch: int, embedder: Embedder, features: Callable[[], tuple[Pooled, Tensor]]) -> None:
+        if self.triplets != "groups" or self.variant == "discr" or epoch % self.regroup_every:
+            return
+        assert self.context.cluster is not None
+        assert self.num_groups is not None
+        pooled, labels = features()
+        rows = standardised(pooled.avg, labels) if self.standardise else pooled.avg
+        self.group_of.copy_(self.context.cluster(rows, self.num_groups))
+        self.classes_a_group.copy_(classes_per_group(self.group_of, labels))
+
+    def test_embedding(self, outputs: Outputs) -> Tensor:
+        halves = [F.normalize(each, dim=-1) for each in self._spaces(outputs).values()]
+        return F.normalize(torch.cat(halves, dim=-1), dim=-1)
+
+    def _spaces(self, outputs: Outputs) -> dict[str, Tensor]:
+        return {name: outputs.heads[name] for name in ([DISCRIMINATIVE, SHARED] if self.separate else [DISCRIMINATIVE])}
+
+    def watched(self, outputs: Outputs) -> dict[str, Tensor]:
+        """φ and φ*, each on its own (figure 6)."""
+        if not self.separate:
+            return {}
+        return {name: F.normalize(each, dim=-1) for name, each in self._spaces(outputs).items()}
+
+    def facts(self) -> dict[str, float]:
+        """How mixed the groups are (figure 4)."""
+        grouped = self.triplets == "groups" and self.variant != "discr"
+        return {"classes_per_group": self.classes_a_group.item()} if grouped else {}
+
+    def param_groups(self, base_lr: float) -> list[dict[str, Any]]:
+        """The losses' own parameters at their rates, the regressor at the base rate."""
+        groups = [] if self.variant == "shared" else self.objective.param_groups(base_lr)
+        groups += [] if self.variant == "discr" else self.shared_objective.param_groups(base_lr)
+        if self.variant == "both+sep+decor":
+            groups.append({"params": list(self.regressor.parameters()), "lr": base_lr, "weight_decay": 0.0})
+        return groups
