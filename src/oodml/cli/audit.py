@@ -15,11 +15,13 @@ def audit(
     target: str = typer.Option(None, help="Pictures it will be used on: a folder, with or without class folders."),
     minutes: float = typer.Option(10.0, help="The time it may take."),
     output: Path = typer.Option(Path("audit"), "--out", help="Where runs and report go; started again, it goes on."),
+    backbone: str = typer.Option("tf_efficientnet_lite0", help="Network that describes the pictures."),
+    workers: int = typer.Option(None, min=1, help="Runs side by side; default: one a core."),
     quiet: bool = typer.Option(False, help="No progress bars."),
 ) -> None:
     """Which method, what recall on unseen classes like yours and unlike yours, and does training pay at all?
 
-    A frozen EfficientNet-Lite0 describes the pictures; splits of rising shift are built from them, and a handful of
+    A frozen network describes the pictures; splits of rising shift are built from them, and a handful of
     methods is trained as a head on the features, sized to the time given.
     """
     from oodml.cli._pictures_in import note, open_pictures
@@ -29,7 +31,7 @@ def audit(
     from oodml.study.matched import METRIC
 
     pictures = open_pictures(target) if target else None
-    found = run_audit(folder, pictures, minutes, output, quiet)
+    found = run_audit(folder, pictures, minutes, output, quiet, backbone, workers)
     table, ranked = found.table, ranking(found.table, METRIC)
     rows = []
     for method in [*ranked, *(name for name in table.methods if name not in ranked)]:

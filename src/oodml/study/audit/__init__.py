@@ -6,7 +6,7 @@ the backbone as it is, on every split → a study's folder with table, forecast 
 
 from __future__ import annotations
 
-import warnings
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,10 +18,10 @@ from oodml._files import write_json
 from oodml.data import Dataset
 from oodml.evaluation import evaluate
 from oodml.shift import Split, build_splits, save_splits
-from oodml.study.audit.baselines import UNTRAINED, score_baselines
-from oodml.study.audit.pictures import Pictures, read_pictures, read_target
-from oodml.study.audit.runs import WORKERS, complete_runs, measure_costs, not_run, run_until, study_of
-from oodml.study.audit.sizing import LADDER, Clock, choose_size
+from oodml.study.audit.baselines import score_baselines, untrained_label
+from oodml.study.audit.pictures import Opened, Pictures, describe, open_folder, read_target
+from oodml.study.audit.runs import complete_runs, measure_costs, not_run, run_until, study_of, without_warnings
+from oodml.study.audit.sizing import LADDER, METHODS, Clock, choose_size
 from oodml.study.audit.target import Placed, place
 from oodml.study.audit.words import Expectation, expectations, runner_up, target_words, verdict
 from oodml.study.config import PlannedRun
@@ -56,25 +56,31 @@ def audit(
     minutes: float = 10.0,
     out: str | Path = "audit",
     quiet: bool = False,
+    backbone: str = "tf_efficientnet_lite0",
+    workers: int | None = None,
 ) -> Audit:
     """Audit the pictures in `folder` (class folders) within `minutes`; `target` are pictures to be used on later.
+
+    The time holds for the whole, as far as it is in our hands: work is sized by what it was measured to cost here, and
+    training stops when its time is up. `workers` train side by side (default: one a core).
 
     `out` becomes a study's folder: splits, runs, scored encoders, forecast.json, and audit.json with the answer. An
     earlier audit of the same pictures there is continued; of others it is refused.
     """
     if not minutes >= LEAST_MINUTES:
         raise OodmlError(f"An audit needs at least {LEAST_MINUTES} minutes, got {minutes}; ten are a good measure.")
-    clock, store = Clock(minutes), Store(out)
-    pictures = read_pictures(folder, clock, quiet)
-    _claim(store, pictures)
-    notes = list(pictures.notes)
-    splits, planned = _plan(pictures, store, clock, notes)
-    placed = place(pictures, splits, read_target(target, notes, quiet) if target is not None else None)
-    splits = _on_one_scale(splits, placed, store)
-    notes += score_baselines(pictures, splits, store, clock, quiet)
-    run_until(planned, store, clock, quiet)
+    clock, store, workers = Clock(minutes), Store(out), workers or os.cpu_count() or 1
+    with without_warnings():
+        opened = open_folder(folder, clock, quiet)
+        _claim(store, opened)
+        pictures, notes = describe(opened, backbone, clock, quiet), list(opened.notes)
+        splits, planned = _plan(pictures, store, clock, workers, notes)
+        placed = place(pictures, splits, read_target(target, backbone, notes, quiet) if target is not None else None)
+        splits = _on_one_scale(splits, placed, store)
+        notes += score_baselines(pictures, splits, store, clock, quiet)
+        run_until(planned, store, clock, workers, quiet)
     kept = complete_runs(planned, store)
-    save_plan(kept, store)
+    save_plan(kept, store, smallest_test_set(splits, pictures.dataset))
     notes += not_run(planned, kept, store)
     table = load_study(store)
     use, answer = _answer(table, pictures, splits, placed if target is not None else None, store)
@@ -82,49 +88,51 @@ def audit(
     return Audit(use, answer, notes, table, store.root, clock.spent)
 
 
-def _claim(store: Store, pictures: Pictures) -> None:
+def _claim(store: Store, opened: Opened) -> None:
     """Take the folder, or go on in it; refuse one that holds something else."""
     held = store.read_json("data.json")
     if held is None and store.root.exists() and (not store.root.is_dir() or any(store.root.iterdir())):
         raise OodmlError(f"{store.root} holds something that is no audit. Give --out a new folder.")
-    if held is not None and held["fingerprint"] != pictures.dataset.fingerprint:
+    if held is not None and held["fingerprint"] != opened.dataset.fingerprint:
         raise OodmlError(
             f"{store.root} holds an audit of other pictures ({held['root']}, as they were then, or at another number "
             "of minutes). Give --out a new folder, or remove that one."
         )
-    store.write_json("data.json", {"root": pictures.spec["root"], "fingerprint": pictures.dataset.fingerprint})
+    store.write_json("data.json", {"root": opened.spec["root"], "fingerprint": opened.dataset.fingerprint})
 
 
-def _plan(pictures: Pictures, store: Store, clock: Clock, notes: list[str]) -> tuple[list[Split], list[PlannedRun]]:
+def _plan(
+    pictures: Pictures, store: Store, clock: Clock, workers: int, notes: list[str]
+) -> tuple[list[Split], list[PlannedRun]]:
     """Splits and runs of a size that fits the time left."""
     splits, file = _build(pictures, LADDER[0].splits), store.root / "splits.json"
     save_splits(file, splits)
-    costs = measure_costs(study_of(pictures, splits, file, LADDER[0]), splits[0], pictures, clock)
-    size = choose_size(clock.left, WORKERS, costs, len(splits))
+    costs = measure_costs(study_of(pictures, splits, file, LADDER[0]), splits[0], pictures, clock, workers)
+    size = choose_size(clock.left, workers, costs, len(splits))
     if size.splits < len(splits):
         splits = _build(pictures, size.splits)
         save_splits(file, splits)
     notes.append(
-        f"Sized to the time: {size.methods} methods, {len(splits)} splits, {size.steps} steps a run, "
-        f"{pictures.views} augmented views, {len(pictures.rows)} pictures of {pictures.classes} classes."
+        f"Sized to the time, in numbers: methods {size.methods}, splits {len(splits)}, steps a run {size.steps}, "
+        f"augmented views {pictures.views}, pictures {len(pictures.rows)}, classes {pictures.classes}."
     )
+    if missed := list(METHODS)[size.methods :]:
+        notes.append(f"Not tried in the time given: {', '.join(missed)}.")
     return splits, prepare(study_of(pictures, splits, file, size), store, quiet=True)
 
 
 def _build(pictures: Pictures, count: int) -> list[Split]:
     """Splits of rising shift from the classes with enough pictures. Steered by class means: by images, every step
     would cost a decomposition as wide as the features."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # fewer levels than asked for: the notes say how many there are
-        return build_splits(
-            pictures.features[pictures.rows],
-            pictures.dataset.labels[pictures.rows],
-            class_names=pictures.dataset.classes,
-            n_splits=count,
-            reverse=True,
-            keep=KEEP,
-            dataset=pictures.dataset.name,
-        )
+    return build_splits(
+        pictures.features[pictures.rows],
+        pictures.dataset.labels[pictures.rows],
+        class_names=pictures.dataset.classes,
+        n_splits=count,
+        reverse=True,
+        keep=KEEP,
+        dataset=pictures.dataset.name,
+    )
 
 
 def _on_one_scale(splits: list[Split], placed: Placed, store: Store) -> list[Split]:
@@ -139,7 +147,7 @@ def _answer(
 ) -> tuple[str, list[str]]:
     """(what to use, the answer in sentences); writes forecast.json."""
     best = next((name for name in ranking(table, METRIC) if table.kinds[name] == TRAINED), None)
-    use, told = verdict(table, best, UNTRAINED)
+    use, told = verdict(table, best, untrained_label(pictures.backbone))
     answer = [told]
     if best is not None and (second := runner_up(table)):
         answer.append(second)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from oodml.data import Dataset, load_dataset, load_images
 from oodml.models import extract_features
 from oodml.study.audit.sizing import Clock, affordable_views, images_per_class
 
-BACKBONE = "tf_efficientnet_lite0"
 FEWEST_CLASSES, FEWEST_PICTURES = 4, 4
 MOST_TARGET_PICTURES = 600
 
@@ -27,58 +25,68 @@ class Pictures:
 
     spec: dict[str, Any]
     dataset: Dataset
+    backbone: str
     features: np.ndarray
     rows: np.ndarray
     views: int
     seconds_a_view: float
-    notes: list[str] = field(default_factory=list)
 
     @property
     def classes(self) -> int:
         return len(np.unique(self.dataset.labels[self.rows]))
 
 
-def read_pictures(folder: str | Path, clock: Clock, quiet: bool = False) -> Pictures:
-    """Open a folder of class folders, take as many pictures as the time allows and compute their features."""
-    notes: list[str] = []
+@dataclass(frozen=True)
+class Opened:
+    """The readable pictures of a folder, as many as the time allows, and how a run finds the same ones."""
+
+    spec: dict[str, Any]
+    dataset: Dataset
+    rows: np.ndarray
+    notes: list[str]
+
+
+def open_folder(folder: str | Path, clock: Clock, quiet: bool = False) -> Opened:
+    """Open a folder of class folders and take as many pictures as the time allows."""
     spec: dict[str, Any] = {"name": "folder", "root": str(Path(folder).expanduser().resolve())}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # told in the notes, once
+    dataset = load_dataset(spec)
+    notes = list(dataset.notes)
+    _check_classes(len(dataset.classes), dataset, folder)
+    limit = images_per_class(clock.total / 60, len(dataset), len(dataset.classes))
+    if limit is not None:
+        notes.append(f"At most {limit} pictures a class were used, of {len(dataset)} in all, to fit the time.")
+        spec |= {"images_per_class": limit}
         dataset = load_dataset(spec)
-        notes += dataset.notes
-        _check_classes(len(dataset.classes), dataset, folder)
-        limit = images_per_class(clock.total / 60, len(dataset), len(dataset.classes))
-        if limit is not None:
-            notes.append(f"At most {limit} pictures a class were used, of {len(dataset)} in all, to fit the time.")
-            spec |= {"images_per_class": limit}
-            dataset = load_dataset(spec)
-        before = len(dataset)
-        dataset = load_images(dataset, quiet=quiet).dataset
+    before = len(dataset)
+    dataset = load_images(dataset, quiet=quiet).dataset
     if len(dataset) < before:
         notes.append(f"{before - len(dataset)} of {before} pictures cannot be read and were left out.")
     rows = _usable(dataset, notes)
     _check_classes(len(np.unique(dataset.labels[rows])), dataset, folder)
+    return Opened(spec, dataset, rows, notes)
+
+
+def describe(opened: Opened, backbone: str, clock: Clock, quiet: bool = False) -> Pictures:
+    """Compute the features of the evaluation view, then of as many augmented views as the time allows."""
     began = time.monotonic()
-    features = extract_features(dataset, BACKBONE, quiet=quiet)
+    features = extract_features(opened.dataset, backbone, quiet=quiet)
     seconds = time.monotonic() - began
     views = affordable_views(clock, seconds)
     if views:
-        extract_features(dataset, BACKBONE, views=views, quiet=quiet)  # kept on disk, where the runs find them
-    return Pictures(spec, dataset, features, rows, views, seconds, notes)
+        extract_features(opened.dataset, backbone, views=views, quiet=quiet)  # kept on disk, where the runs find them
+    return Pictures(opened.spec, opened.dataset, backbone, features, opened.rows, views, seconds)
 
 
-def read_target(dataset: Dataset, notes: list[str], quiet: bool = False) -> tuple[Dataset, np.ndarray]:
+def read_target(dataset: Dataset, backbone: str, notes: list[str], quiet: bool = False) -> tuple[Dataset, np.ndarray]:
     """The target's pictures, at most so many as a forecast needs, and their features."""
     if len(dataset) > MOST_TARGET_PICTURES:
         notes.append(f"{MOST_TARGET_PICTURES} of the target's {len(dataset)} pictures were used.")
         drawn = np.random.default_rng(0).choice(len(dataset), MOST_TARGET_PICTURES, replace=False)
         dataset = dataset.subset(np.sort(drawn))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        readable = load_images(dataset, quiet=quiet).dataset
+    readable = load_images(dataset, quiet=quiet).dataset
     if len(readable) < len(dataset):
         notes.append(f"{len(dataset) - len(readable)} of the target's pictures cannot be read and were left out.")
-    return readable, extract_features(readable, BACKBONE, quiet=quiet)
+    return readable, extract_features(readable, backbone, quiet=quiet)
 
 
 def _usable(dataset: Dataset, notes: list[str]) -> np.ndarray:

@@ -7,6 +7,7 @@ import os
 import signal
 import tempfile
 import threading
+import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import FrameType
@@ -15,7 +16,7 @@ import torch
 
 from oodml._progress import progress_bar
 from oodml.shift import Split
-from oodml.study.audit.pictures import BACKBONE, Pictures
+from oodml.study.audit.pictures import Pictures
 from oodml.study.audit.sizing import METHODS, SEEDS, Clock, Cost, Size
 from oodml.study.config import PlannedRun, StudyConfig, plan
 from oodml.study.engines import make_engine
@@ -24,7 +25,6 @@ from oodml.training import train
 
 CALIBRATION_STEPS = 10
 BATCH = 112
-WORKERS = os.cpu_count() or 1
 SLOWER_SIDE_BY_SIDE = 1.25  # a run beside others, against the same alone
 
 
@@ -33,7 +33,7 @@ def study_of(pictures: Pictures, splits: list[Split], file: Path, size: Size) ->
     fewest = min(len(pictures.dataset.indices_of(split.train)) for split in splits)
     chosen = dict(list(METHODS.items())[: size.methods])
     run = {
-        "backbone": BACKBONE,
+        "backbone": pictures.backbone,
         "train": "head",
         "embedding_dim": 512,
         "steps": size.steps,
@@ -47,11 +47,11 @@ def study_of(pictures: Pictures, splits: list[Split], file: Path, size: Size) ->
     )
 
 
-def measure_costs(study: StudyConfig, split: Split, pictures: Pictures, clock: Clock) -> list[Cost]:
+def measure_costs(study: StudyConfig, split: Split, pictures: Pictures, clock: Clock, workers: int) -> list[Cost]:
     """What a run of each method costs here, from a few steps; as many methods as a tenth of the time allows to try."""
     costs: list[Cost] = []
     began, threads = clock.spent, torch.get_num_threads()
-    torch.set_num_threads(max(1, (os.cpu_count() or 1) // WORKERS))  # as the runs will have
+    torch.set_num_threads(max(1, (os.cpu_count() or 1) // workers))  # as the runs will have
     with tempfile.TemporaryDirectory(prefix="oodml-audit-") as folder:
         for run in plan(study.model_copy(update={"seeds": [0]}), [split]):
             if costs and clock.spent - began > 0.1 * clock.total:
@@ -66,12 +66,12 @@ def measure_costs(study: StudyConfig, split: Split, pictures: Pictures, clock: C
     return costs
 
 
-def run_until(planned: list[PlannedRun], store: Store, clock: Clock, quiet: bool = False) -> None:
+def run_until(planned: list[PlannedRun], store: Store, clock: Clock, workers: int, quiet: bool = False) -> None:
     """Train what is missing, one seed of everything after the other, as long as time is left."""
     missing = [run for run in sorted(planned, key=lambda run: run.seed) if store.result(run.id) is None]
     if not missing:
         return
-    engine = make_engine("local", workers=WORKERS)(missing, store)
+    engine = make_engine("local", workers=workers)(missing, store)
     with progress_bar() as bar, contextlib.closing(engine), stopping_after(clock.left):  # type: ignore[type-var]
         bar.disable = quiet
         task = bar.add_task("Training heads", total=len(planned), completed=len(planned) - len(missing))
@@ -102,6 +102,19 @@ def stopping_after(seconds: float) -> Iterator[None]:
 
 class _TimeIsUp(BaseException):
     """Not an Exception: a run must not take it for a failure of its own."""
+
+
+@contextlib.contextmanager
+def without_warnings() -> Iterator[None]:
+    """No warnings here and in the workers: every run would repeat what the notes of the audit say once."""
+    before = os.environ.get("PYTHONWARNINGS")
+    os.environ["PYTHONWARNINGS"] = "ignore"
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        os.environ.pop("PYTHONWARNINGS") if before is None else os.environ.update(PYTHONWARNINGS=before)
 
 
 def complete_runs(planned: list[PlannedRun], store: Store) -> list[PlannedRun]:

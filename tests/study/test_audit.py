@@ -1,0 +1,217 @@
+"""The audit: sized to its time, honest about what it left out, kind about what cannot be audited."""
+
+import json
+import time
+
+import numpy as np
+import pytest
+from PIL import Image
+from safetensors.torch import save_file
+
+import oodml
+from oodml.cli._pictures_in import open_pictures
+from oodml.data import load_images
+from oodml.models import make_backbone
+from oodml.models._engines import TorchEngine
+from oodml.study import audit as audit_room
+from oodml.study.audit import audit
+from oodml.study.audit import runs as audit_runs
+from oodml.study.audit.sizing import METHODS, Cost, Size
+from oodml.study.audit.target import shared_pictures
+from oodml.study.matched import METRIC
+
+
+def write_pictures(folder, classes=8, per_class=6, seed=0, offset=0):
+    """Class folders of coloured blots; neighbouring classes have similar colours."""
+    rng = np.random.default_rng(seed)
+    for c in range(classes):
+        base = np.array([30 + 24 * c, 200 - 20 * c, 90 + offset]) % 256
+        place = folder / f"class{c:02d}"
+        place.mkdir(parents=True)
+        for i in range(per_class):
+            blots = np.kron(rng.normal(0, 40, (5, 5, 3)), np.ones((8, 8, 1)))
+            Image.fromarray(np.clip(base + blots, 0, 255).astype(np.uint8)).save(place / f"{i}.png")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    """A small backbone with weights of its own, and audits of a few steps; the sizes below are tested by themselves."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OODML_CACHE", str(tmp_path_factory.mktemp("cache")))
+        weights = tmp_path_factory.mktemp("weights")
+        save_file(make_backbone("tiny").body.state_dict(), weights / "tiny.safetensors")
+        patch.setenv("OODML_WEIGHTS", str(weights))
+        patch.setattr("oodml.models.features.make_engine", lambda net, device, *_: TorchEngine(net.eval(), device))
+        patch.setattr(audit_room, "LADDER", (Size(2, 3, 5),))
+        patch.setattr("oodml.study.audit.sizing.LADDER", (Size(2, 3, 5),))
+        patch.setattr("oodml.study.audit.sizing.MOST_VIEWS", 1)
+        patch.setattr(audit_runs, "METHODS", dict(list(METHODS.items())[:2]))
+        patch.setattr(audit_runs, "SEEDS", 2)
+        yield patch
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory):
+    folder = write_pictures(tmp_path_factory.mktemp("mine"))
+    (folder / "class00" / "broken.png").write_bytes(b"no picture")
+    (folder / "class01" / "notes.txt").write_text("no picture either")
+    write_pictures(folder / "tiny", 0)
+    (folder / "lonely").mkdir()
+    Image.new("RGB", (40, 40), "red").save(folder / "lonely" / "one.png")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def audited(cache, pictures, tmp_path_factory):
+    """One audit with a target of loose pictures, shared by the tests that read it."""
+    loose = tmp_path_factory.mktemp("loose")
+    rng = np.random.default_rng(5)
+    for i in range(12):
+        pixels = np.clip(np.array([100, 120, 90]) + rng.normal(0, 30, (40, 40, 3)), 0, 255).astype(np.uint8)
+        Image.fromarray(pixels).save(loose / f"{i}.png")
+    (loose / "broken.jpg").write_bytes(b"no picture")
+    out = tmp_path_factory.mktemp("out") / "audit"
+    began = time.monotonic()
+    found = audit(pictures, open_pictures(str(loose)), 3, out, quiet=True, backbone="tiny", workers=1)
+    return found, out, time.monotonic() - began
+
+
+def test_an_audit_answers_inside_its_time(audited):
+    found, out, seconds = audited
+    assert seconds < 180
+    assert found.use in found.table.methods
+    assert "raining" in found.answer[0]
+    assert any("unseen classes like yours" in each for each in found.answer)
+    assert any("unseen classes unlike yours" in each for each in found.answer)
+    assert json.loads((out / "audit.json").read_text())["answer"] == found.answer
+
+
+def test_what_was_left_out_is_said(audited):
+    told = " ".join(audited[0].notes)
+    assert "1 of 50 pictures cannot be read" in told
+    assert "1 classes with fewer than 4 readable pictures" in told
+    assert "1 files that are no pictures" in told
+    assert "1 of the target's pictures cannot be read" in told
+    assert "Not tried in the time given: proxyanchor" in told
+
+
+def test_its_folder_is_a_study_with_all_methods_on_all_splits(audited):
+    found, out, _ = audited
+    table = oodml.study.load_study(out)
+    assert set(table.trained) == {"multisimilarity", "margin"}
+    assert table.kinds["untrained tiny"] == "generic"
+    assert set(table.ags(METRIC)) == set(table.methods)
+    assert table.seeds == [0, 1]
+    splits = oodml.shift.load_splits(out / "splits.json")
+    assert {split.fid_mode for split in splits} == {"images"}
+    assert not any("lonely" in [*split.train, *split.test] for split in splits)
+    assert [row.method for row in table.rows] == [row.method for row in found.table.rows]
+
+
+def test_the_untrained_backbone_is_what_the_runs_call_untrained(audited):
+    table = audited[0].table
+    np.testing.assert_allclose(
+        table.means("recall@1")[table.methods.index("untrained tiny")], table.untrained("recall@1"), atol=1e-6
+    )
+
+
+def test_the_forecast_file_holds_the_contract(audited):
+    held = json.loads((audited[1] / "forecast.json").read_text())
+    assert {"metric", "curve", "target", "leave_one_out_error", "gallery"} <= set(held)
+    assert [set(point) for point in held["curve"]] == [{"split", "fid", "value", "low", "high"}] * len(held["curve"])
+    if held["target"] is not None:
+        assert {"name", "fid", "value", "low", "high", "inside"} <= set(held["target"])
+
+
+def test_started_again_nothing_is_trained_again(audited, pictures, monkeypatch):
+    def refuse(*_):
+        raise AssertionError("a finished run was started again")
+
+    monkeypatch.setattr("oodml.study.execute._work", refuse)
+    monkeypatch.setattr(audit_room, "measure_costs", lambda *_: [Cost(0.1, 0.01)] * 2)
+    again = audit(pictures, None, 3, audited[1], quiet=True, backbone="tiny", workers=1)
+    assert [row.scores for row in again.table.rows] == [row.scores for row in audited[0].table.rows]
+
+
+def test_pictures_that_changed_are_not_mixed_with_old_runs(audited, pictures, tmp_path):
+    other = write_pictures(tmp_path / "other", seed=3)
+    with pytest.raises(oodml.OodmlError, match="other pictures"):
+        audit(other, None, 1, audited[1], quiet=True, backbone="tiny", workers=1)
+
+
+def test_when_time_is_up_what_is_not_done_is_said(cache, pictures, tmp_path, monkeypatch):
+    real = audit_runs.make_engine
+
+    def slow(name, **options):
+        engine = real(name, **options)
+
+        def some(runs, store):
+            for i, each in enumerate(engine(runs, store)):
+                if i == 4:  # the splits of one method, and one more: then nothing ends any more
+                    time.sleep(60)
+                yield each
+
+        return some
+
+    monkeypatch.setattr(audit_runs, "make_engine", slow)
+    monkeypatch.setattr(audit_room, "measure_costs", lambda *_: [Cost(0.1, 0.01)] * 2)
+    monkeypatch.setattr("oodml.study.audit.sizing.REPORT_SECONDS", 20.0)
+    began = time.monotonic()
+    found = audit(pictures, None, 0.6, tmp_path / "short", quiet=True, backbone="tiny", workers=1)
+    assert time.monotonic() - began < 36
+    assert found.table.trained == ["multisimilarity"]
+    assert found.table.seeds == [0]
+    assert any("No time was left for margin" in each for each in found.notes)
+
+
+def test_shared_pictures_are_counted(cache, pictures, tmp_path):
+    """Copies of three pictures under other names and in another format, among new ones."""
+    target = write_pictures(tmp_path / "target", 2, 3, seed=9)
+    for i in range(3):
+        Image.open(pictures / "class03" / f"{i}.png").save(target / "class00" / f"copy{i}.bmp")
+    sets = [load_images(open_pictures(str(each)), quiet=True).dataset for each in (pictures, target)]
+    features = [oodml.extract_features(each, "tiny", quiet=True) for each in sets]
+    assert shared_pictures(sets[0], features[0], sets[1], features[1]) == 3
+    assert shared_pictures(sets[0], features[0], sets[0], features[0]) == len(sets[0])
+
+
+@pytest.mark.parametrize("case", ["empty", "missing", "three classes", "only lonely", "loose", "short", "taken"])
+def test_what_cannot_be_audited_is_refused_with_what_to_do(cache, tmp_path, case):
+    folder, out, minutes = tmp_path / "folder", tmp_path / "out", 1.0
+    message = {
+        "empty": "No pictures",
+        "missing": "No folder",
+        "three classes": "has 3 with two",
+        "only lonely": "has 0 with two",
+        "loose": "no class folder",
+        "short": "at least 0.5 minutes",
+        "taken": "is no audit",
+    }[case]
+    if case == "empty":
+        folder.mkdir()
+    elif case == "three classes":
+        write_pictures(folder, 3)
+    elif case == "only lonely":
+        write_pictures(folder, 6, 1)
+    elif case == "loose":
+        folder.mkdir()
+        Image.new("RGB", (40, 40)).save(folder / "a.png")
+    elif case != "missing":
+        write_pictures(folder, 4, 2)
+    if case == "short":
+        minutes = 0.1
+    if case == "taken":
+        out.mkdir()
+        (out / "thesis.tex").write_text("precious")
+    with pytest.raises(oodml.OodmlError, match=message):
+        audit(folder, None, minutes, out, quiet=True, backbone="tiny", workers=1)
+    assert not (out / "data.json").exists()
+
+
+def test_four_tiny_classes_are_enough_for_an_answer(cache, tmp_path, monkeypatch):
+    monkeypatch.setattr(audit_room, "measure_costs", lambda *_: [Cost(0.1, 0.01)])
+    found = audit(
+        write_pictures(tmp_path / "few", 4, 3), None, 1, tmp_path / "o", quiet=True, backbone="tiny", workers=1
+    )
+    assert any("test classes are few" in each for each in found.answer)

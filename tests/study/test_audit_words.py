@@ -1,0 +1,94 @@
+"""How an audit is sized to its time, and the sentences it says."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from oodml.study.audit.sizing import LADDER, Clock, Cost, affordable_views, choose_size, images_per_class
+from oodml.study.audit.target import Placed
+from oodml.study.audit.words import Expectation, expectations, target_words, verdict
+from oodml.study.matched import METRIC
+from oodml.study.table import Row, StudyTable
+
+
+def test_the_ladder_falls_and_the_largest_rung_that_fits_is_taken():
+    work = [rung.methods * rung.splits * rung.steps for rung in LADDER]
+    assert all(a > b for a, b in pairwise(work))
+    costs = [Cost(1.0, 0.01)] * 5
+    sizes = [choose_size(seconds, 2, costs, 8) for seconds in (1, 30, 100, 300, 1000, 10_000)]
+    amounts = [size.methods * size.splits * size.steps for size in sizes]
+    assert amounts == sorted(amounts)
+    assert sizes[0] == LADDER[-1]
+    assert sizes[-1] == LADDER[0]
+
+
+def test_a_chosen_size_leaves_time_for_two_seeds_where_any_does():
+    for seconds in np.linspace(40, 5000, 60):
+        costs = [Cost(2.0, 0.02), Cost(2.0, 0.03), Cost(3.0, 0.1)]
+        size = choose_size(seconds, 2, costs, 6)
+        work = size.splits * sum(cost.of(size.steps) for cost in costs[: size.methods])
+        assert work / 2 <= seconds or size == choose_size(0, 2, costs, 6)
+        assert size.methods <= 3
+        assert size.splits <= 6
+
+
+def test_pictures_and_views_follow_the_time():
+    assert images_per_class(10, 600, 20) is None
+    assert images_per_class(10, 40_000, 100) == 40
+    assert images_per_class(0.5, 10_000, 5000) == 4
+    clock = Clock(10)
+    assert affordable_views(clock, 15.0) == 8
+    assert affordable_views(clock, 100.0) == 2
+    assert affordable_views(clock, 1000.0) == 0
+
+
+def standing(trained, untrained, seeds=3, noise=0.001, splits=3):
+    rng = np.random.default_rng(0)
+    rows = [
+        Row("m", f"s{i}", 10.0 * i, seed, {METRIC: trained + rng.normal(0, noise)})
+        for i in range(splits)
+        for seed in range(seeds)
+    ]
+    return StudyTable(
+        [*rows, *(Row("u", f"s{i}", 10.0 * i, 0, {METRIC: untrained}, kind="generic") for i in range(splits))]
+    )
+
+
+@pytest.mark.parametrize(
+    ("table", "use", "words"),
+    [
+        (standing(0.8, 0.7), "m", "Training pays: m is 10.0 points"),
+        (standing(0.6, 0.7), "u", "does not pay on this data: the untrained backbone is 10.0 points"),
+        (standing(0.7, 0.7, noise=0.05), "u", "not clearly worth it"),
+        (standing(0.8, 0.7, seeds=1), "m", "one seed cannot tell more"),
+        (standing(0.8, 0.7, splits=1), "m", "+10.0 points on the only split"),
+    ],
+)
+def test_the_verdict_says_no_more_than_the_runs_can_tell(table, use, words):
+    found, sentence = verdict(table, "m", "u")
+    assert found == use
+    assert words in sentence
+
+
+def test_without_a_trained_method_only_the_backbone_is_left():
+    assert verdict(standing(0.8, 0.7), None, "u")[0] == "u"
+
+
+def test_expectations_name_split_gallery_and_interval():
+    like = Expectation("s1", 10.0, 20, 20, 0.9, 0.85, 0.94, 0.92)
+    unlike = Expectation("s8", 90.0, 15, 15, 0.7, 0.6, 0.8, 0.72)
+    told = " ".join(expectations("m", like, unlike, (15, 30)))
+    assert "90.0 % of the time (95 % interval over classes 85.0 to 94.0)" in told
+    assert "15 classes of 30 pictures, that is 92.0 % and 72.0 %" in told
+    assert "are few" not in told
+
+
+def test_the_target_words_say_where_it_stands():
+    placed = Placed(50, {"a": 10.0, "b": 40.0}, 25.0, 22.0, 28.0, 200, 3)
+    forecast = {"target": {"inside": True, "sentence": "At FID 25.0 expect 80.0."}}
+    told = " ".join(target_words(placed, forecast, (7, 30)))
+    assert "span 10.0 to 40.0" in told
+    assert "3 of the target's 200 pictures are in your folder too" in told
+    assert "That is for 7 classes of 30 pictures." in told
+    assert "too few for a forecast" in " ".join(target_words(placed, None, (7, 30)))
