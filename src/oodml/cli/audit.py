@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import typer
@@ -24,6 +25,7 @@ def audit(
     A frozen network describes the pictures; splits of rising shift are built from them, and a handful of
     methods is trained as a head on the features, sized to the time given.
     """
+    began = time.monotonic()  # loading the libraries counts too
     from oodml.cli._pictures_in import note, open_pictures
     from oodml.reporting import report
     from oodml.study.audit import audit as run_audit
@@ -31,7 +33,7 @@ def audit(
     from oodml.study.matched import METRIC
 
     pictures = open_pictures(target) if target else None
-    found = run_audit(folder, pictures, minutes, output, quiet, backbone, workers)
+    found = run_audit(folder, pictures, minutes, output, quiet, backbone, workers, began)
     table, ranked = found.table, ranking(found.table, METRIC)
     rows = []
     for method in [*ranked, *(name for name in table.methods if name not in ranked)]:

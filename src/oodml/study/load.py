@@ -102,6 +102,7 @@ def _trained_rows(
             result["untrained"],
             seconds=result["seconds"],
             path=folders[place.id],
+            structure=result.get("structure", {}),
         )
         rows.append(row)
     return rows

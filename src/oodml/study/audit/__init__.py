@@ -58,18 +58,20 @@ def audit(
     quiet: bool = False,
     backbone: str = "tf_efficientnet_lite0",
     workers: int | None = None,
+    began: float | None = None,
 ) -> Audit:
     """Audit the pictures in `folder` (class folders) within `minutes`; `target` are pictures to be used on later.
 
     The time holds for the whole, as far as it is in our hands: work is sized by what it was measured to cost here, and
-    training stops when its time is up. `workers` train side by side (default: one a core).
+    training stops when its time is up. It began now, or at `began` on the clock of `time.monotonic`. `workers` train
+    side by side (default: one a core).
 
     `out` becomes a study's folder: splits, runs, scored encoders, forecast.json, and audit.json with the answer. An
     earlier audit of the same pictures there is continued; of others it is refused.
     """
     if not minutes >= LEAST_MINUTES:
         raise OodmlError(f"An audit needs at least {LEAST_MINUTES} minutes, got {minutes}; ten are a good measure.")
-    clock, store, workers = Clock(minutes), Store(out), workers or os.cpu_count() or 1
+    clock, store, workers = Clock(minutes, began), Store(out), workers or os.cpu_count() or 1
     with without_warnings():
         opened = open_folder(folder, clock, quiet)
         _claim(store, opened)
@@ -108,6 +110,7 @@ def _plan(
     splits, file = _build(pictures, LADDER[0].splits), store.root / "splits.json"
     save_splits(file, splits)
     costs = measure_costs(study_of(pictures, splits, file, LADDER[0]), splits[0], pictures, clock, workers)
+    clock.learn(max(cost.fixed for cost in costs))
     size = choose_size(clock.left, workers, costs, len(splits))
     if size.splits < len(splits):
         splits = _build(pictures, size.splits)

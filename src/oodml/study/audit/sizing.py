@@ -17,7 +17,9 @@ METHODS: dict[str, str | dict[str, Any]] = {
 }
 SEEDS = 5
 FEATURE_SHARE = 0.4  # of the time, for features
-REPORT_SECONDS, REPORT_SHARE = 15.0, 0.1  # kept back for ending the runs, scores, forecast and page
+# Kept back for ending the runs, scores, forecast and page: a share, and so many seconds or what so many runs take
+# beside their steps, whichever is more; on a busy machine all of these grow together.
+REPORT_SHARE, REPORT_SECONDS, REPORT_RUNS = 0.08, 15.0, 15
 PICTURES_A_MINUTE = 400  # whose evaluation view surely fits into a fifth of the time on two slow cores
 MOST_VIEWS = 8
 
@@ -57,10 +59,11 @@ class Cost:
 
 
 class Clock:
-    """The time given. `left` is what remains before the part kept back for the report begins."""
+    """The time given. `left` is what remains before the part kept back for scores, forecast and page begins."""
 
-    def __init__(self, minutes: float) -> None:
-        self.total, self.began = 60.0 * minutes, time.monotonic()
+    def __init__(self, minutes: float, began: float | None = None) -> None:
+        self.total, self.began = 60.0 * minutes, time.monotonic() if began is None else began
+        self.kept_back = REPORT_SHARE * self.total + REPORT_SECONDS
 
     @property
     def spent(self) -> float:
@@ -68,7 +71,11 @@ class Clock:
 
     @property
     def left(self) -> float:
-        return (1 - REPORT_SHARE) * self.total - REPORT_SECONDS - self.spent
+        return self.total - self.kept_back - self.spent
+
+    def learn(self, fixed: float) -> None:
+        """Keep more back where the machine turns out to be slow, by what a run takes beside its steps."""
+        self.kept_back = max(self.kept_back, REPORT_SHARE * self.total + REPORT_RUNS * fixed)
 
 
 def images_per_class(minutes: float, images: int, classes: int) -> int | None:
