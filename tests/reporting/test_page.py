@@ -130,7 +130,7 @@ def test_the_command_writes_the_page_and_every_figure(made_study, tmp_path, caps
     assert "multisimilarity generalises best" in html
     assert "<h1>My title</h1>" in html
     figures = sorted((tmp_path / "figures").iterdir())
-    charts = re.findall(r'data-chart="([^"]+)"', html)
+    charts = re.findall(r'<figure[^>]*data-chart="([^"]+)"', html)
     assert [path.name for path in figures] == sorted(f"{c}.{suffix}" for c in charts for suffix in ("png", "svg"))
     for path in figures:
         if path.suffix == ".png":

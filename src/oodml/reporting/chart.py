@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 # Okabe and Ito's colours without the yellow and the black that vanish on a light or a dark page; markers and dashes
 # tell the methods apart in print and without colour vision.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#A830F0", "#904830")
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#A830F0", "#9C5540")
 GREY = "#808891"  # readable on a light and on a dark page
 MARKERS = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "x", "star")
 DASHES = ("solid", "dash", "dot", "dashdot")

@@ -22,7 +22,8 @@ from oodml.reporting.material import Material
 from oodml.study.table import Row
 
 PICTURES = 2400  # in a page, at most: about 6 MB of small photographs
-QUERIES = 1000  # searched for failures, spread evenly over the test set
+QUERIES = 1000  # searched for failures, spread evenly over the test set …
+SEARCHED = 40_000  # … but not more in all runs together, which keeps a large study's report within seconds
 NEIGHBOURS = 5  # shown of each query
 DEPTH = 50  # how far down the first right picture is looked for
 SIDE = 96  # pixels
@@ -34,6 +35,7 @@ def galleries(material: Material) -> tuple[dict[str, Any] | None, list[str]]:
     if not rows:
         return None, []
     shown = int(np.clip(PICTURES // (len(rows) * (1 + NEIGHBOURS)) - 1, 2, 8))
+    searched = int(np.clip(SEARCHED // len(rows), 100, QUERIES))
     sets = _DataSets()
     items, wanted, notes = [], {}, []
     for row in rows:
@@ -43,7 +45,7 @@ def galleries(material: Material) -> tuple[dict[str, Any] | None, list[str]]:
             notes.append(f"No pictures of {row.method} on {row.split}: {error}")
             continue
         assert row.path is not None
-        item = inspect_run(row.path, dataset, shown)
+        item = inspect_run(row.path, dataset, shown, searched)
         items.append({"method": row.method, "split": row.split, "seed": row.seed, **item})
         for index in _pictures_of(item):
             wanted[dataset.fingerprint, index] = dataset
@@ -53,12 +55,12 @@ def galleries(material: Material) -> tuple[dict[str, Any] | None, list[str]]:
     return {"items": items, "pictures": pictures}, _summed_up(notes) + unreadable
 
 
-def inspect_run(run: Path, dataset: Dataset, shown: int) -> dict[str, Any]:
+def inspect_run(run: Path, dataset: Dataset, shown: int, searched: int = QUERIES) -> dict[str, Any]:
     """The `shown` worst failures of a run (one a class) and its most frequent confusions."""
     stored = load_file(run / "embeddings.safetensors")
     embeddings = torch.from_numpy(stored["embeddings"].astype(np.float32))
     labels, images = stored["labels"], stored["indices"]
-    queries = np.unique(np.linspace(0, len(labels) - 1, min(len(labels), QUERIES)).round().astype(np.int64))
+    queries = np.unique(np.linspace(0, len(labels) - 1, min(len(labels), searched)).round().astype(np.int64))
     own = torch.from_numpy(queries)
     found = find_neighbours(embeddings[own], embeddings, min(DEPTH, len(labels) - 1), own=own)
     indices, distances = found.indices.numpy(), found.distances.numpy()

@@ -36,7 +36,7 @@ def switched(switch: str, values: Sequence[str], bodies: Sequence[str]) -> str:
 
 
 def score_tables(material: Material) -> str:
-    """Methods down, splits across, AGS at the end, with 95 % intervals; one table a metric."""
+    """Methods down, AGS and splits across, with 95 % intervals; one table a metric."""
     return switched("metric", material.metrics, [score_table(material, metric) for metric in material.metrics])
 
 
@@ -51,12 +51,12 @@ def score_table(material: Material, metric: str) -> str:
         cells = [estimate_text(table.cell(metric, method, split)) for split in table.splits]
         kind = material.scored.get(method)
         name = f"{method} ({kind})" if kind else method
-        rows.append([name, *cells, *([estimate_text(ranking.get(method))] if ranking else [])])
+        rows.append([name, *([estimate_text(ranking.get(method))] if ranking else []), *cells])
     untrained = table.untrained(metric)
     if not np.isnan(untrained).all():
-        rows.append(["untrained", *(_number(v) for v in untrained), *([""] if ranking else [])])
+        rows.append(["untrained", *(["–"] if ranking else []), *(_number(v) for v in untrained)])
     heads = [f"{split}\nFID {fid:.4g}" for split, fid in zip(table.splits, table.fids, strict=True)]
-    return html_table(["method", *heads, *(["AGS"] if ranking else [])], rows, f"scores-{metric}")
+    return html_table(["method", *(["AGS"] if ranking else []), *heads], rows, f"scores-{metric}")
 
 
 def estimate_text(found: Estimate | None) -> str:

@@ -223,7 +223,7 @@ function picture(found, item, pictures, verdict) {
   frame.append(url ? element("img", { src: url, alt: name }) : "no picture");
   const label = element("div", { class: "name" });
   if (verdict) label.append(element("span", { class: "mark" }, verdict === "right" ? "✓ " : "✗ "));
-  label.append(name);
+  label.append(...name.split(/(?<=[_.\-])/).flatMap((part) => [part, element("wbr")])); // long names may break there
   box.append(frame, label);
   return box;
 }
