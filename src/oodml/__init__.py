@@ -20,6 +20,7 @@ _HOME = {
     "ags": "study",
     "build_splits": "shift",
     "evaluate": "evaluation",
+    "evaluate_pretrained": "training",
     "extract_features": "models",
     "few_shot": "training",
     "fid": "shift",
@@ -72,7 +73,7 @@ if TYPE_CHECKING:
     from oodml.reporting import report
     from oodml.shift import Split, build_splits, fid, kid, make_episodes
     from oodml.study import StudyConfig, ags, run_study
-    from oodml.training import few_shot, load_embedder, train
+    from oodml.training import evaluate_pretrained, few_shot, load_embedder, train
 
 
 def __getattr__(name: str) -> Any:

@@ -41,7 +41,7 @@ def _missing_shots(run: PlannedRun, store: Store) -> list[int]:
 
 
 def _few_shot(run: PlannedRun, store: Store, shots: int, device: str) -> None:
-    from oodml.training.few_shot import few_shot
+    from oodml.training import few_shot
 
     folder = store.fetch(run.id, _NEEDED)
     data = shared_dataset(run.config.dataset)

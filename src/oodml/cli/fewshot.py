@@ -1,0 +1,69 @@
+"""`oodml fewshot`: what a few labelled images of the test classes are worth to a finished run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from oodml.cli._app import app, out, print_table
+
+if TYPE_CHECKING:
+    from oodml.training import EpisodeScore, FewShot
+
+
+@app.command("fewshot")
+def fewshot_command(
+    run: Path = typer.Argument(help="The folder of a finished run; it is not changed, unless --save."),
+    split: str | None = typer.Option(None, help="A split file (or FILE#NAME) with episodes; default: the run's split."),
+    shots: list[int] = typer.Option([2, 5], help="Labelled images of every test class; may be repeated."),
+    episodes: int = typer.Option(10, help="Support sets to average over."),
+    dataset: str | None = typer.Option(None, help="Another data set than the run's, to adapt to."),
+    root: str | None = typer.Option(None, help="With --dataset: where its pictures are."),
+    steps: int | None = typer.Option(None, help="Steps of fine-tuning; default: 1000, 1500, 2000 for 2, 5, 10 shots."),
+    lr: float | None = typer.Option(None, help="Learning rate; default: see docs/adaptation.md."),
+    exact: bool = typer.Option(False, help="Fresh augmentations at every step, as published: far slower."),
+    views: int | None = typer.Option(None, help="Augmented views computed once; default: as many as the run has."),
+    seed: int = typer.Option(0, help="Of batches, mining and augmentation."),
+    device: str = typer.Option("auto", help="auto, cpu, cuda."),
+    save: bool = typer.Option(False, help="Store the result in the run's few_shot.json, where reports find it."),
+    as_json: bool = typer.Option(False, "--json", help="Print JSON (fractions) instead of a table (per cent)."),
+) -> None:
+    """Fine-tune the last layer of RUN on a few images of every test class, and score the others before and after."""
+    from oodml._progress import console
+    from oodml.training import few_shot, save_few_shot
+
+    target: dict[str, Any] | None = {"name": dataset, **({"root": root} if root else {})} if dataset else None
+    options: dict[str, Any] = {"steps": steps, "lr": lr, "exact": exact, "views": views, "seed": seed, "device": device}
+    found = [few_shot(run, split, each, episodes, dataset=target, **options) for each in shots]
+    for each in found if save else []:
+        save_few_shot(run, each)
+    if as_json:
+        typer.echo(json.dumps({str(each.about["shots"]): each.to_json() for each in found}, indent=1))
+    else:
+        _print(run, found)
+    for note in dict.fromkeys(note for each in found for note in each.notes):
+        console.print(f"[dim]note[/] {note}", highlight=False, soft_wrap=True)
+
+
+def _print(run: Path, found: list[FewShot]) -> None:
+    rows = [
+        [metric, each.about["shots"], *(_percent(score) for score in _columns(each, metric))]
+        for metric in found[0]["few"]
+        for each in found
+    ]
+    columns = ["query images, %", "shots", "zero-shot", "few-shot", "gain"]
+    print_table(f"{run} · {found[0].about['dataset']} · {found[0].about['split']}", columns, rows)
+    seconds = sum(each.about["seconds"] for each in found)
+    out.print(f"mean ± 95 % interval over {found[0].about['episodes']} episodes · {seconds:.1f} s", highlight=False)
+
+
+def _columns(found: FewShot, metric: str) -> list[EpisodeScore]:
+    return [found["zero"][metric], found["few"][metric], found.gain(metric)]
+
+
+def _percent(score: EpisodeScore) -> str:
+    known = score.half_width == score.half_width  # NaN for a single episode
+    return f"{100 * score.mean:.2f}" + (f" ± {100 * score.half_width:.2f}" if known else "")

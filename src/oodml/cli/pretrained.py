@@ -1,0 +1,81 @@
+"""`oodml pretrained`: published encoders on splits, without training."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from oodml._errors import OodmlError
+from oodml.cli._app import app, out, print_table
+
+
+@app.command("pretrained")
+def pretrained_command(
+    dataset: str | None = typer.Argument(None, help="A data set's name, or a folder of class folders."),
+    root: Path | None = typer.Option(None, help="Where the pictures are, if not at the data set's usual place."),
+    splits: str = typer.Option("default", help="A file of splits, FILE#NAME for one of them, or default."),
+    backbone: list[str] = typer.Option(
+        ["tf_efficientnet_lite0"],
+        help="May be repeated: a registered name, any timm name, clip, dinov2, ...; NAME=FILE gives it weights.",
+    ),
+    form: list[str] = typer.Option(["normalised"], help="normalised, raw, whitened; may be repeated."),
+    components: int | None = typer.Option(None, help="Directions that whitening keeps."),
+    metrics: str = typer.Option("recall@1,map@1000,nmi", help="Comma-separated names."),
+    study: Path | None = typer.Option(None, help="Instead of DATASET: a study, whose table the encoders then enter."),
+    device: str = typer.Option("auto", help="auto, cpu, cuda."),
+    as_json: bool = typer.Option(False, "--json", help="Print JSON (fractions) instead of a table (per cent)."),
+) -> None:
+    """Score published encoders on the test classes of every split, as they are."""
+    names = [name.strip() for name in metrics.split(",")]
+    if study is not None:
+        rows = _in_study(study, backbone, form, components, device)
+    elif dataset is None:
+        raise OodmlError("Give a data set (`oodml datasets` lists them), or --study FOLDER.")
+    else:
+        from oodml.cli._pictures_in import open_dataset
+        from oodml.training import evaluate_pretrained
+
+        found = evaluate_pretrained(
+            open_dataset(dataset, root),
+            splits,
+            [_encoder(each) for each in backbone],
+            forms=form,
+            components=components,
+            metrics=names,
+            device=device,
+        )
+        rows = [asdict(row) for row in found]
+    if as_json:
+        typer.echo(json.dumps(rows, indent=1))
+        return
+    shown = [name for name in names if all(name in row["scores"] for row in rows)]
+    cells = [
+        [row["backbone"], row["form"], row["split"], *(f"{100 * row['scores'][name]:.1f}" for name in shown)]
+        for row in rows
+    ]
+    print_table("test classes, %, no training", ["encoder", "form", "split", *shown], cells)
+    if study is not None:
+        out.print(f"they stand in the table of {study} now", highlight=False, soft_wrap=True)
+
+
+def _in_study(
+    study: Path, backbones: list[str], forms: list[str], components: int | None, device: str
+) -> list[dict[str, Any]]:
+    from oodml.study.generic import score_pretrained
+
+    rows = []
+    for form in forms:
+        encoders = [_encoder(each) for each in backbones]
+        for held in score_pretrained(study, encoders, form=form, components=components, device=device):
+            for split, scores in held["splits"].items():
+                rows.append({"backbone": held["label"], "form": form, "split": split, "scores": scores})
+    return rows
+
+
+def _encoder(text: str) -> str | dict[str, str]:
+    name, equals, file = text.partition("=")
+    return {"name": name, "weights": file} if equals else text

@@ -1,0 +1,48 @@
+"""Published encoders on the splits of a study, beside the methods that were trained in it (ooDML, figure 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from oodml._errors import OodmlError
+from oodml.data import load_dataset, load_images
+from oodml.models import Backbone
+from oodml.study.config import StudyConfig
+from oodml.study.score import score_splits
+from oodml.study.splits import stored_splits
+from oodml.study.store import Store, open_store
+from oodml.training.pretrained import check_forms, describe, encoder_specs, in_form
+
+
+def score_pretrained(
+    folder: str | Path | Store,
+    backbones: Sequence[str | Mapping[str, Any] | Backbone],
+    *,
+    form: str = "normalised",
+    components: int | None = None,
+    device: str = "auto",
+    quiet: bool = False,
+) -> list[dict[str, Any]]:
+    """Score encoders without training on every split of a study; they enter its table, its ranking and its report.
+
+    Arguments are those of `oodml.evaluate_pretrained`. In the table an encoder has its own name, with the form behind
+    it unless that is "normalised".
+    """
+    check_forms([form])
+    encoders = encoder_specs(backbones)
+    store = open_store(folder)
+    splits, settings = stored_splits(store), store.read("study.yaml")
+    if not splits or settings is None:
+        raise OodmlError(f"{store.url} holds no study with splits. Run one with `oodml study run` first.")
+    data = load_images(load_dataset(StudyConfig(**yaml.safe_load(settings)).dataset), quiet=quiet).dataset
+    found = []
+    for encoder in encoders:
+        label, features = describe(data, device=device, quiet=quiet, **encoder)
+        named = label if form == "normalised" else f"{label} ({form})"
+        rows = {split.name: in_form(features, data, split, form, components) for split in splits}
+        found.append(score_splits(store, named, "generic", data, splits, rows))
+    return found
