@@ -16,8 +16,8 @@ from oodml.losses.margin import Margin
 from oodml.shift import episode_indices
 from oodml.training import FewShot, few_shot, load_few_shot, save_few_shot, train
 from oodml.training.adaptation import Support, draw, fine_tune, last_layers, margin_losses, stacked_embedding
-from oodml.training.fewshot import start_boundary
 from oodml.training.few_shot_result import EpisodeScore
+from oodml.training.fewshot import start_boundary
 from oodml.training.inputs import FreshViews, cached_views
 from oodml.training.target import read_target
 
