@@ -78,6 +78,14 @@ def test_methods_that_lack_a_split_are_not_ranked():
     assert answer(gather(StudyTable(rows), None, None, None))[0].startswith("No method has finished on every split")
 
 
+def test_an_encoder_scored_once_may_lead_the_trained_ones():
+    """It has one seed of its own, 0, that the trained methods lack: nothing is said about a change of its lead."""
+    rows = [Row("SwAV", f"s{i}", fid, 0, {"recall@1": 0.9}, kind="generic") for i, fid in enumerate(FIDS)]
+    rows += [Row("m", f"s{i}", f, s, {"recall@1": 0.5 + s / 999}) for i, f in enumerate(FIDS) for s in (1, 2)]
+    text = " ".join(answer(gather(StudyTable(rows), None, None, None)))
+    assert text == "SwAV generalises best: AGS 90.0 (recall@1)."
+
+
 def test_the_noise_of_a_change_is_the_pooled_t_interval():
     """Against the coverage it promises: the true change, zero, lies inside 95 times of 100."""
     rng = np.random.default_rng(0)

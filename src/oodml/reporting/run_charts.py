@@ -242,8 +242,7 @@ def _mean_history(histories: list[list[dict[str, Any]]]) -> dict[str, tuple[list
     for quantity, by_step in sorted(values.items(), key=lambda item: (item[0] == "loss", item[0])):
         steps = sorted(by_step)
         steps = [steps[i] for i in _thinned(len(steps), _STEPS)]
-        means = mean_sd(np.array([[np.nanmean(by_step[step])] for step in steps]))[0]
-        result[quantity] = ([float(s) for s in steps], means.tolist())
+        result[quantity] = ([float(s) for s in steps], [float(np.mean(by_step[step])) for step in steps])
     return result
 
 

@@ -27,7 +27,7 @@ def answer(material: Material) -> list[str]:
         ]
     second = ranking[1][0]
     comparison = material.table.compare(material.metric, best, second)
-    if score.n == 1:
+    if np.isnan(comparison.low):  # one seed has no interval
         return [
             f"{best} has the highest AGS, {100 * score.mean:.1f} ({of}).",
             comparison.sentence,
@@ -49,7 +49,11 @@ def _lead(material: Material, best: str, second: str) -> list[str]:
     grid = 100 * material.table.scores(material.metric)
     lead = grid[material.style(best)] - grid[material.style(second)]  # (split, seed)
     lead = lead[:, ~np.isnan(lead).any(axis=0)]
+    if not lead.shape[1]:
+        return []
     start, end = lead[0].mean(), lead[-1].mean()
+    if lead.shape[1] == 1:
+        return [f"Its lead over {second} is {start:.1f} points at the smallest shift and {end:.1f} at the largest."]
     if abs(end - start) <= _noise_of_a_change(lead):
         return [
             f"Its lead over {second} is {start:.1f} points at the smallest shift and {end:.1f} at the largest, "
@@ -66,8 +70,6 @@ def _noise_of_a_change(lead: NDArray[np.float64]) -> float:
     pooled over the splits, which gives the t-interval S(n − 1) degrees of freedom instead of n − 1.
     """
     splits, seeds = lead.shape
-    if seeds < 2:
-        return float("inf")
     pooled = lead.var(axis=1, ddof=1).mean()
     return float(stats.t.ppf(0.975, splits * (seeds - 1)) * np.sqrt(2 * pooled / seeds))
 
