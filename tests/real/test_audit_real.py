@@ -37,11 +37,11 @@ def test_birds_are_audited_inside_the_time(tmp_path, monkeypatch):
     birds = take(DATA / "cub200.tar", tmp_path / "birds", 20, 30)
     assert len(list(birds.glob("*/*.webp"))) == 600
     began = time.monotonic()
-    found = audit(birds, None, 2, tmp_path / "audit", quiet=True)
-    assert time.monotonic() - began < 120
+    found = audit(birds, None, 3, tmp_path / "audit", quiet=True)
+    assert time.monotonic() - began < 180
     table = found.table
     untrained = table.means("recall@1")[table.methods.index("untrained tf_efficientnet_lite0")]
     assert 0.7 < untrained.min() <= untrained.max() < 0.99
     assert untrained[0] > untrained[-1], "less shift should be easier"
-    assert table.trained, "two minutes suffice for one method at least"
+    assert table.trained, "three minutes suffice for one method at least"
     assert any("unseen classes unlike yours" in sentence for sentence in found.answer)

@@ -135,6 +135,24 @@ def test_started_again_nothing_is_trained_again(audited, pictures, monkeypatch):
     assert [row.scores for row in again.table.rows] == [row.scores for row in audited[0].table.rows]
 
 
+def test_the_command_prints_the_answer_and_writes_the_page(audited, pictures, monkeypatch):
+    from typer.testing import CliRunner
+
+    from oodml.cli import app
+    from oodml.cli import audit as command
+
+    monkeypatch.setattr(audit_room, "measure_costs", lambda *_: [Cost(0.1, 0.01)] * 2)
+    options = ["--minutes", "3", "--out", str(audited[1]), "--backbone", "tiny", "--workers", "1", "--quiet"]
+    done = CliRunner().invoke(app, ["audit", str(pictures), *options], catch_exceptions=False)
+    assert command.__name__ == "oodml.cli.audit"
+    assert done.exit_code == 0
+    told = " ".join(done.output.split())
+    assert "unseen classes like yours" in told
+    assert "untrained tiny" in told
+    page = (audited[1] / "report.html").read_text(encoding="utf-8")
+    assert f"Audit of {pictures.name}" in page
+
+
 def test_pictures_that_changed_are_not_mixed_with_old_runs(audited, pictures, tmp_path):
     other = write_pictures(tmp_path / "other", seed=3)
     with pytest.raises(oodml.OodmlError, match="other pictures"):

@@ -25,6 +25,7 @@ from oodml.training import train
 
 CALIBRATION_STEPS = 10
 BATCH = 112
+WORTH_STARTING = 60.0  # seconds of work below which starting further processes costs more than they bring
 SLOWER_SIDE_BY_SIDE = 1.25  # a run beside others, against the same alone
 
 
@@ -71,7 +72,8 @@ def run_until(planned: list[PlannedRun], store: Store, clock: Clock, workers: in
     missing = [run for run in sorted(planned, key=lambda run: run.seed) if store.result(run.id) is None]
     if not missing:
         return
-    engine = make_engine("local", workers=workers)(missing, store)
+    side_by_side = workers if clock.left > WORTH_STARTING else 1
+    engine = make_engine("local", workers=side_by_side)(missing, store)
     with progress_bar() as bar, contextlib.closing(engine), stopping_after(clock.left):  # type: ignore[type-var]
         bar.disable = quiet
         task = bar.add_task("Training heads", total=len(planned), completed=len(planned) - len(missing))
