@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch import Tensor
 
+from oodml.data import Dataset
 from oodml.models import extract_features
 from oodml.models.embedder import Outputs
 from oodml.training.adaptation import Draws, Inputs
@@ -16,58 +19,63 @@ from oodml.training.target import Target
 
 
 class CachedViews:
-    """Features (1 + views, n, D) of some images of a data set, computed once: the evaluation view, then augmented ones.
-
-    `positions` (n,), ascending, says which images they are.
+    """Features computed once, as one table (rows, D): the evaluation view of the images `seen`, behind it augmented
+    views of the images `augmented`, one view after the other. Both are ascending positions in the data set.
     """
 
-    def __init__(self, features: Tensor, positions: np.ndarray) -> None:
-        self.features, self.positions = features, positions
+    def __init__(self, table: Tensor, seen: np.ndarray, augmented: np.ndarray, views: int) -> None:
+        self.table, self.seen, self.augmented, self.views = table, seen, augmented, views
 
     def evaluation(self, positions: np.ndarray) -> Tensor:
         """The evaluation view of these images, (len(positions), D)."""
-        return self.features[0, self._rows(positions)]
+        return self.table[to_device(np.searchsorted(self.seen, positions), self.table.device)]
 
     def training(self, seeds: list[int], draws: Draws) -> Inputs:
-        """A random view of every image of every batch, chosen beforehand."""
-        views, images, dim = self.features.shape
+        """A random view of every image of every batch, the evaluation view among them, all chosen beforehand."""
         shape = (draws.steps, draws.positions.shape[2])
         generators = (reseed(torch.Generator(), seed, "views") for seed in seeds)
-        drawn = torch.stack([torch.randint(views, shape, generator=each) for each in generators], 1)
-        table = self.features.view(views * images, dim)
-        places = drawn.to(table.device) * images + self._rows(draws.positions)
+        drawn = torch.stack([torch.randint(1 + self.views, shape, generator=each) for each in generators], 1).numpy()
+        behind = len(self.seen) + (drawn - 1) * len(self.augmented) + np.searchsorted(self.augmented, draws.positions)
+        rows = to_device(np.where(drawn == 0, np.searchsorted(self.seen, draws.positions), behind), self.table.device)
 
         def inputs(step: int) -> Tensor:
-            return table[places[step]]
+            return self.table[rows[step]]
 
         return inputs
 
-    def _rows(self, positions: np.ndarray) -> Tensor:
-        return to_device(np.searchsorted(self.positions, positions), self.features.device)
 
+def cached_views(target: Target, supports: Sequence[np.ndarray], views: int, quiet: bool) -> CachedViews:
+    """The features the run's heads read: of its target's test classes, and augmented ones of the support images.
 
-def cached_views(target: Target, views: int, quiet: bool) -> CachedViews:
-    """The features the run's heads read, of its target's test classes at least.
-
-    A run that trained heads alone has its features of the whole data set in the cache, where they are found again; a
-    backbone that was trained is asked for the test classes only.
+    A run that trained heads alone has features of the whole data set in the cache, augmented ones too, where they
+    are found again; a backbone that was trained is asked for no image that is not needed.
     """
-    data, embedder, config = target.data, target.trained.embedder, target.config
-    frozen = config.train == "head"
-    positions = np.arange(len(data)) if frozen else target.test
+    data = target.data
+    if target.config.train == "head":
+        every = np.arange(len(data))
+        stacked = _features(target, data, views, quiet).reshape((1 + views) * len(data), -1)
+        return CachedViews(torch.as_tensor(stacked, device=target.trained.device), every, every, views)
+    table = _features(target, data.subset(target.test), 0, quiet)
+    union = np.unique(np.concatenate(list(supports))) if views else target.test[:0]
+    if views:
+        augmented = _features(target, data.subset(union), views, quiet)[1:]
+        table = np.concatenate([table, augmented.reshape(-1, table.shape[1])])
+    return CachedViews(torch.as_tensor(table, device=target.trained.device), target.test, union, views)
+
+
+def _features(target: Target, data: Dataset, views: int, quiet: bool) -> np.ndarray:
+    embedder = target.trained.embedder
     heads = target.trained.method.heads(embedder.feature_dim).values()
-    features = extract_features(
-        data if frozen else data.subset(positions),
+    return extract_features(
+        data,
         embedder.backbone,
         views=views,
         size=target.trained.input,
-        crop_scale=config.crop_scale,
+        crop_scale=target.config.crop_scale,
         pooling="avg+max" if any(head.pooling == "avg+max" for head in heads) else "avg",
         device=target.trained.device,
         quiet=quiet,
     )
-    stacked = features if features.ndim == 3 else features[None]
-    return CachedViews(torch.as_tensor(stacked, device=target.trained.device), positions)
 
 
 class FreshViews:
