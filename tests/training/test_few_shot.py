@@ -14,7 +14,7 @@ import oodml
 from oodml import OodmlError, Split
 from oodml.losses.margin import Margin
 from oodml.shift import episode_indices
-from oodml.training import FewShot, few_shot, load_few_shot, save_few_shot, train
+from oodml.training import FewShot, evaluate_run, few_shot, load_few_shot, save_few_shot, train, transfer
 from oodml.training.adaptation import Support, draw, fine_tune, last_layers, margin_losses, stacked_embedding
 from oodml.training.few_shot_result import EpisodeScore
 from oodml.training.fewshot import start_boundary
@@ -289,14 +289,43 @@ def test_a_run_that_saw_the_validation_classes_is_labelled(run, settings):
     assert not any("validation classes" in note for note in few_shot(run, shots=2, **QUICK).notes)
 
 
-def test_adapting_to_another_data_set(run):
+@pytest.fixture
+def others():
     from oodml.data import register_dataset
 
-    def others():
+    def make():
         made = oodml.load_dataset("patterns", seed=1)
         return replace(made, name="others", fingerprint="others" + made.fingerprint)
 
-    register_dataset("others", others, replace=True, summary="Other patterns for the tests.")
+    register_dataset("others", make, replace=True, summary="Other patterns for the tests.")
+    return make()
+
+
+def test_adapting_to_another_data_set(run, others):
     found = few_shot(run, dataset="others", shots=2, **QUICK)
     assert found.about["trained_on"] == "patterns" and found.about["dataset"] == "others"
     assert found["zero"]["recall@1"].mean > 0
+
+
+@pytest.mark.parametrize("depth", ["all", "head"])
+def test_transfer_scores_the_run_on_another_data_set(run, head_run, others, depth):
+    which = run if depth == "all" else head_run
+    found = transfer(
+        which,
+        "others",
+        shots=[2],
+        episodes=2,
+        steps=3,
+        metrics=["recall@1"],
+        fid_backbone="tiny",
+        device="cpu",
+        quiet=True,
+    )
+    expected = evaluate_run(which, "others", "default", ["recall@1"])
+    assert found["scores"] == pytest.approx(dict(expected))
+    home = oodml.load_dataset("patterns")
+    features = [oodml.extract_features(d, "tiny", quiet=True) for d in (home, others)]
+    sides = [(home, home.default_split.train, features[0]), (others, others.default_split.test, features[1])]
+    means = [np.stack([f[d.indices_of([name])].mean(0) for name in names]) for d, names, f in sides]
+    assert found["fid"] == pytest.approx(oodml.fid(*means), rel=1e-4)
+    assert found["few"][2].about["dataset"] == "others" and 0 < found["untrained"]["recall@1"] <= 1

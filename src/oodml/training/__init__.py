@@ -7,6 +7,7 @@ from oodml.training.pretrained import PretrainedScore, evaluate_pretrained
 from oodml.training.result import Result, load_result
 from oodml.training.run import train
 from oodml.training.signals import Interrupted
+from oodml.training.transfer import transfer
 
 __all__ = [
     "EpisodeScore",
@@ -24,4 +25,5 @@ __all__ = [
     "load_result",
     "save_few_shot",
     "train",
+    "transfer",
 ]
