@@ -2,6 +2,7 @@
 
 import json
 import time
+from html import escape
 
 import numpy as np
 import pytest
@@ -151,6 +152,7 @@ def test_the_command_prints_the_answer_and_writes_the_page(audited, pictures, mo
     assert "untrained tiny" in told
     page = (audited[1] / "report.html").read_text(encoding="utf-8")
     assert f"Audit of {pictures.name}" in page
+    assert all(escape(sentence) in page for sentence in json.loads((audited[1] / "audit.json").read_text())["answer"])
 
 
 def test_pictures_that_changed_are_not_mixed_with_old_runs(audited, pictures, tmp_path):

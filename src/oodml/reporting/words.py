@@ -11,7 +11,9 @@ from oodml.study.statistics import estimate
 
 
 def answer(material: Material) -> list[str]:
-    """One to four sentences; each states only what the runs can tell."""
+    """One to four sentences; each states only what the runs can tell. An audit's folder has its own."""
+    if audited := material.json("audit.json"):
+        return [*audited["answer"], *audited["notes"]]
     if np.unique(material.table.fids).size < 2:
         return _one_split(material)
     ranking = list(material.table.ags(material.metric).items())
