@@ -1,112 +1,82 @@
 """A study from settings to table: the grid, what is re-used, what fails, what is refused before anything runs."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
+import yaml
 
 import oodml
-from oodml.data import ArraySource, build_dataset, register_dataset
-from oodml.shift import Split, save_splits
+from oodml.shift import load_splits
 from oodml.study import execute as study_execute
+from oodml.study import load_study
 from oodml.study.config import StudyConfig, plan
-
-CLASSES = [f"class{i}" for i in range(12)]
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("OODML_CACHE", str(tmp_path / "cache"))
+from oodml.study.follow import few_shot_table, transfer_table
+from oodml.study.presets import load_preset_or_file
 
 
-@pytest.fixture
-def dataset():
-    """Twelve classes of coloured noise, learnt in a few steps."""
-    rng = np.random.default_rng(0)
-    base = rng.integers(40, 215, (12, 1, 1, 3))
-    pixels = np.concatenate([np.clip(b + rng.integers(-40, 40, (6, 32, 32, 3)), 0, 255) for b in base])
-    source = ArraySource(pixels.astype(np.uint8), [f"{i}.png" for i in range(72)])
-    made = build_dataset("noise", source, [name for name in CLASSES for _ in range(6)])
-    register_dataset("noise", lambda: made, replace=True, summary="Coloured noise for a test.")
-    return made
-
-
-@pytest.fixture
-def splits(tmp_path):
-    path = tmp_path / "splits.json"
-    easy = Split(CLASSES[:6], CLASSES[6:], name="easy", fid=1.0, dataset="noise")
-    hard = Split(CLASSES[6:10], CLASSES[:4], name="hard", fid=9.0, dataset="noise")
-    save_splits(path, [easy, hard])
-    return str(path)
-
-
-def study(splits, **changes):
-    run = {"backbone": "tiny", "embedding_dim": 8, "steps": 2, "eval_every": 2, "batch_size": 8, "selection": "last"}
-    values = {"dataset": "noise", "splits": splits, "methods": ["margin", "contrastive"], "run": run} | changes
-    return StudyConfig(**values)
-
-
-@pytest.fixture
-def one_process(monkeypatch):
-    """Runs in this process, so that they see the data set registered here."""
-    monkeypatch.setattr("os.cpu_count", lambda: 1)
-
-
-def test_a_study_runs_once_and_is_re_used(dataset, splits, tmp_path, one_process, monkeypatch):
-    table = oodml.run_study(study(splits), tmp_path / "study", quiet=True)
+def test_a_study_is_trained_scored_and_summed_up(trained):
+    table = load_study(trained)
     assert table.scores("recall@1").shape == (2, 2, 1)
     assert set(table.ags("recall@1")) == {"margin", "contrastive"}
     assert not np.isnan(table.scores("recall@1:matched")).any()
-
-    trained = []
-    real = study_execute.train
-    monkeypatch.setattr(study_execute, "train", lambda config, *more: trained.append(config.method) or real(config))
-    wider = study(splits, methods=["margin", "contrastive", "triplet"])
-    assert len(oodml.run_study(wider, tmp_path / "study", quiet=True).rows) == 6
-    assert trained == ["triplet", "triplet"]
+    assert not np.isnan(table.gain("recall@1")).any()
+    assert {path.name for path in trained.iterdir()} >= {"study.yaml", "plan.json", "splits.json", "runs"}
 
 
-def test_a_failing_run_is_recorded_and_stops_no_other(dataset, splits, tmp_path, one_process, monkeypatch):
-    real = study_execute.train
+def test_what_is_done_is_re_used(replay, study, trained, tmp_path):
+    folder = tmp_path / "study"
+    oodml.run_study(study(methods=["margin"]), folder, quiet=True)
+    assert replay == ["margin", "margin"]
+    table = oodml.run_study(study(), folder, quiet=True)
+    assert replay == ["margin", "margin", "contrastive", "contrastive"]
+    np.testing.assert_array_equal(table.scores("recall@1"), load_study(trained).scores("recall@1"))
+    assert oodml.run_study(study(methods=["contrastive"]), folder, quiet=True).methods == ["contrastive"]
+    assert len(replay) == 4
+
+
+def test_a_failing_run_is_recorded_and_stops_no_other(replay, study, tmp_path, monkeypatch):
+    replayed = study_execute.train
 
     def sometimes(config, dataset):
         if config.method == "margin":
             raise MemoryError("no memory left")
-        return real(config)
+        return replayed(config, dataset)
 
     monkeypatch.setattr(study_execute, "train", sometimes)
-    table = oodml.run_study(study(splits), tmp_path / "study", quiet=True)
+    table = oodml.run_study(study(), tmp_path / "study", quiet=True)
     assert table.methods == ["contrastive"]
     failures = list((tmp_path / "study" / "runs").glob("*/failed.json"))
     assert len(failures) == 2
     assert "no memory left" in json.loads(failures[0].read_text())["traceback"]
 
-    monkeypatch.setattr(study_execute, "train", real)
-    assert oodml.run_study(study(splits), tmp_path / "study", quiet=True).methods == ["margin", "contrastive"]
+    monkeypatch.setattr(study_execute, "train", replayed)
+    assert oodml.run_study(study(), tmp_path / "study", quiet=True).methods == ["margin", "contrastive"]
     assert not list((tmp_path / "study" / "runs").glob("*/failed.json"))
 
 
-def test_when_all_runs_fail_the_reason_is_given(dataset, splits, tmp_path, one_process, monkeypatch):
+def test_when_all_runs_fail_the_reason_is_given(noise, study, tmp_path, monkeypatch):
     def fail(config, dataset):
         raise MemoryError("no memory left")
 
     monkeypatch.setattr(study_execute, "train", fail)
     with pytest.raises(oodml.OodmlError, match="no memory left"):
-        oodml.run_study(study(splits), tmp_path / "study", quiet=True)
+        oodml.run_study(study(), tmp_path / "study", quiet=True)
 
 
-def test_ids_depend_on_what_is_computed_and_on_nothing_else(dataset, splits):
-    loaded = list(oodml.shift.load_splits(splits))
-    first, second = plan(study(splits), loaded), plan(study(splits, name="other"), loaded)
+def test_ids_depend_on_what_is_computed_and_on_nothing_else(noise, study, splits):
+    loaded = list(load_splits(splits))
+    first, second = plan(study(), loaded), plan(study(name="other"), loaded)
     assert [run.id for run in first] == [run.id for run in second]
     assert len({run.id for run in first}) == 4
-    longer = plan(study(splits, run=study(splits).run | {"steps": 3}), loaded)
+    longer = plan(study(run=study().run | {"steps": 3}), loaded)
     assert not {run.id for run in first} & {run.id for run in longer}
 
 
-def test_further_axes_name_the_rows(dataset, splits):
-    loaded = list(oodml.shift.load_splits(splits))
-    labels = {run.method for run in plan(study(splits, embedding_dims=[8, 16]), loaded)}
+def test_further_axes_name_the_rows(noise, study, splits):
+    loaded = list(load_splits(splits))
+    labels = {run.method for run in plan(study(embedding_dims=[8, 16]), loaded)}
     assert labels == {"margin · d8", "margin · d16", "contrastive · d8", "contrastive · d16"}
 
 
@@ -116,14 +86,87 @@ def test_further_axes_name_the_rows(dataset, splits):
         ({"metods": []}, "Did you mean 'methods'"),
         ({"run": {"stepz": 3}}, "Did you mean 'steps'"),
         ({"run": {"seed": 3}}, "the study sets it"),
+        ({"run": {"seed": 3}, "settings": {"a": {"lrr": 1.0}}}, "Did you mean 'lr'"),
+        ({"methods": {"a": {"name": "margin", "run": {"stepz": 3}}}}, "Did you mean 'steps'"),
+        ({"splits": {"n_split": 3}}, "Did you mean 'n_splits'"),
+        ({"splits": {"official": "x.json", "id": [1]}}, "Did you mean 'ids'"),
+        ({"few_shot": {"step": 3}}, "Did you mean 'steps'"),
+        ({"methods": {}}, "needs `methods`"),
         ({"seeds": []}, "seeds"),
     ],
 )
-def test_a_typo_is_found_before_anything_runs(dataset, splits, changes, message):
+def test_a_typo_is_found_before_anything_runs(noise, study, changes, message):
     with pytest.raises(oodml.OodmlError, match=message):
-        study(splits, **changes)
+        study(**changes)
 
 
-def test_an_unknown_method_is_found_before_anything_runs(dataset, splits):
+def test_an_unknown_method_is_found_before_anything_runs(noise, study, splits):
     with pytest.raises(oodml.OodmlError, match="Did you mean 'margin'"):
-        plan(study(splits, methods=["margn"]), list(oodml.shift.load_splits(splits)))
+        plan(study(methods=["margn"]), list(load_splits(splits)))
+
+
+def test_two_labels_for_one_run_are_refused(noise, study, splits):
+    twice = study(methods={"a": "margin", "b": {"name": "plain", "loss": "margin"}})
+    with pytest.raises(oodml.OodmlError, match="'a' and 'b' are the same run"):
+        plan(twice, list(load_splits(splits)))
+
+
+def test_settings_and_methods_make_axes_with_their_own_settings(noise, study, splits):
+    wide = study(
+        methods={"plain": "margin", "wide": {"name": "margin", "run": {"embedding_dim": 16}}},
+        settings={"short": {}, "long": {"steps": 4}},
+    )
+    runs = {run.method: run.config for run in plan(wide, list(load_splits(splits)))}
+    assert {label: (c.embedding_dim, c.steps) for label, c in runs.items()} == {
+        "plain · short": (8, 2),
+        "plain · long": (8, 4),
+        "wide · short": (16, 2),
+        "wide · long": (16, 4),
+    }
+
+
+def test_a_folder_is_read_without_its_data_set(trained, monkeypatch):
+    table = load_study(trained)
+    monkeypatch.setattr("oodml.data._load.DATASETS", None)  # whoever asks for a data set now fails
+    again = load_study(trained)
+    assert again.splits == table.splits == ["easy", "hard"]
+    np.testing.assert_array_equal(again.scores("recall@1:matched"), table.scores("recall@1:matched"))
+
+
+def test_the_written_settings_are_a_study_file(study, trained):
+    assert StudyConfig.load(trained / "study.yaml") == study()
+    assert load_preset_or_file(str(trained / "study.yaml")) == study()
+    assert yaml.safe_load((trained / "study.yaml").read_text())["methods"] == {
+        "margin": "margin",
+        "contrastive": "contrastive",
+    }
+
+
+def test_what_follows_a_run_can_be_asked_for_later(noise, study, trained, tmp_path, monkeypatch):
+    """Few-shot adaptation and tests on other sets do not change a run's identity: nothing is trained again."""
+    folder = tmp_path / "study"
+    shutil.copytree(trained, folder)
+    monkeypatch.setattr(study_execute, "train", lambda *given: pytest.fail("trained again"))
+    more = {"shots": [2], "episodes": 2, "few_shot": {"steps": 2, "batch_size": 8, "views": 0}, "transfer": ["noise"]}
+    table = oodml.run_study(study(methods=["margin"], **more), folder, quiet=True)
+    adapted = few_shot_table(folder)
+    assert adapted.methods == ["margin · 2 shots · zero", "margin · 2 shots · few"]
+    assert adapted.splits == ["easy", "hard"]
+    elsewhere = transfer_table(folder)
+    assert elsewhere.splits == ["noise"]
+    # The default test classes of the data set are those of the split "easy"; embeddings are kept in half precision.
+    np.testing.assert_allclose(elsewhere.scores("recall@1")[0, 0], table.scores("recall@1")[0, 0], atol=0.03)
+
+
+def test_a_table_of_what_nobody_asked_for_is_refused(trained):
+    with pytest.raises(oodml.OodmlError, match="give the study `shots`"):
+        few_shot_table(trained)
+    with pytest.raises(oodml.OodmlError, match="give the study `transfer`"):
+        transfer_table(trained)
+
+
+def test_generic_encoders_stand_beside_the_methods(replay, study, tmp_path):
+    settings = study(methods=["margin"], generic=["tf_efficientnet_lite0"])
+    table = oodml.run_study(settings, tmp_path / "study", quiet=True)
+    assert table.kinds == {"margin": "trained", "tf_efficientnet_lite0": "generic"}
+    assert set(table.ags("recall@1:matched")) == set(table.methods)

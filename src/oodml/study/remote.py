@@ -20,7 +20,7 @@ from oodml._files import atomic_file, cache_root
 from oodml.study.store import FAILED, RESULT, Store
 
 HEARTBEAT = 20.0  # seconds between two signs of life of whoever works on a run
-STALE = 5 * HEARTBEAT  # a claim this old belongs to nobody: its machine is gone
+STALE = 5  # heartbeats after which a claim belongs to nobody: its machine is gone
 # What is copied; the result last: it says that the others are there.
 KEPT = ("config.yaml", "metrics.jsonl", "embedder.safetensors", "embeddings.safetensors", RESULT)
 
@@ -28,8 +28,8 @@ KEPT = ("config.yaml", "metrics.jsonl", "embedder.safetensors", "embeddings.safe
 class RemoteStore(Store):
     """Objects below a URL. Without locks two machines may, at worst, both do a run; its result stays whole."""
 
-    def __init__(self, url: str) -> None:
-        self.url = url.rstrip("/")
+    def __init__(self, url: str, heartbeat: float = HEARTBEAT) -> None:
+        self.url, self.heartbeat = url.rstrip("/"), heartbeat
         self._connect()
         place = hashlib.sha256(self.url.encode()).hexdigest()[:16]
         self.root = cache_root() / "studies" / place
@@ -41,11 +41,11 @@ class RemoteStore(Store):
             raise OodmlError(f"The store {self.url!r} cannot be opened: {error}") from error
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"url": self.url, "root": self.root}  # connections do not travel to other processes
+        # Connections do not travel to other processes, and another machine has another scratch folder.
+        return {"url": self.url, "heartbeat": self.heartbeat}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._connect()
+        self.__init__(**state)  # type: ignore[misc]
 
     def _path(self, name: str) -> str:
         return f"{self.base}/{name}"
@@ -123,12 +123,12 @@ class RemoteStore(Store):
 
     def is_claimed(self, run_id: str) -> bool:
         held = self.read_json(f"claims/{run_id}")
-        return held is not None and time.time() - held["at"] < STALE
+        return held is not None and time.time() - held["at"] < STALE * self.heartbeat
 
     def _sign(self, name: str, owner: str) -> None:
         self.write_json(name, {"owner": owner, "host": socket.gethostname(), "pid": os.getpid(), "at": time.time()})
 
     def _keep_signing(self, name: str, owner: str, stop: threading.Event) -> None:
-        while not stop.wait(HEARTBEAT):
+        while not stop.wait(self.heartbeat):
             with contextlib.suppress(OodmlError):  # a sign of life that is lost is followed by another
                 self._sign(name, owner)

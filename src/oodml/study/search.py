@@ -1,0 +1,135 @@
+"""Hyperparameter search (extra `search`): ranges from the registries' records, judged on validation classes alone.
+
+The test classes are never touched: a trial trains on the split's train classes without its validation classes, and is
+tested on those. What the search returns is a method to put into a study.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from oodml._errors import OodmlError, unknown_name
+from oodml._progress import stage
+from oodml.config import RunConfig
+from oodml.data import load_dataset
+from oodml.losses import list_losses, loss_record
+from oodml.methods import list_methods, method_record, method_spec
+from oodml.shift import Split
+from oodml.study.store import Store
+from oodml.training import train
+from oodml.training.sets import choose_split, validation_classes
+
+
+@dataclass(frozen=True)
+class Found:
+    """The best method of a search, its score on the validation classes, and every trial (options, score)."""
+
+    method: dict[str, Any]
+    score: float
+    trials: tuple[tuple[dict[str, Any], float], ...]
+
+
+def search_ranges(method: str | Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
+    """The ranges of a method's own options and of its loss's, `base.margin` for the option `margin` of its base."""
+    spec = method_spec(method)
+    ranges = dict(method_record(spec["name"]).search)
+    for key in ("loss", "base"):
+        if key in spec:
+            inner = spec[key]["name"] if isinstance(spec[key], Mapping) else spec[key]
+            found = loss_record(inner).search if _is_loss(inner) else search_ranges(inner)
+            ranges |= {f"{key}.{name}": values for name, values in found.items()}
+    return ranges
+
+
+def _is_loss(name: str) -> bool:
+    return name not in list_methods() and any(name in (each, *loss_record(each).aliases) for each in list_losses())
+
+
+def without_test_classes(split: Split) -> Split:
+    """The split that a search may see: fit classes against validation classes."""
+    val = split.val or validation_classes(split.train)
+    fit = [name for name in split.train if name not in set(val)]
+    return replace(split, train=fit, test=list(val), val=[], name=f"{split.name}-search", episodes={})
+
+
+def search(
+    config: RunConfig | Mapping[str, Any],
+    out: str | Path,
+    trials: int = 20,
+    metric: str = "recall@1",
+    options: Mapping[str, tuple[Any, ...]] | None = None,
+    quiet: bool = False,
+) -> Found:
+    """Search the options of a run's method; started again in the same folder, it goes on.
+
+    Args:
+        config: a run; its split's test classes take no part. Trials end with their last epoch: nothing is selected.
+        options: {option: (low, high)} in place of the ranges of the records; a range from a positive number to ten
+            times it or more is searched by its logarithm.
+    """
+    try:
+        import optuna
+    except ImportError as error:
+        raise OodmlError("The search needs Optuna: pip install 'oodml[search]'.") from error
+    given = (config if isinstance(config, RunConfig) else RunConfig(**config)).resolved()
+    assert isinstance(given.method, dict)  # resolved settings have the long form
+    known = search_ranges(given.method)
+    for name in options or {}:
+        if name.partition(".")[0] not in {*method_record(given.method["name"]).defaults, *known, "loss", "base"}:
+            raise unknown_name(f"option of {given.method['name']!r}:", name, known)
+    ranges = dict(options or known)
+    if not ranges:
+        raise OodmlError(
+            f"The method {given.method['name']!r} has no options with a range to search in; give `options`."
+        )
+    dataset = load_dataset(given.dataset)
+    split = without_test_classes(choose_split(dataset, given.split))
+    store = Store(out)
+
+    def objective(trial: Any) -> float:
+        chosen = {name: _suggest(trial, name, values) for name, values in ranges.items()}
+        settings = {"method": with_options(given.method, chosen), "split": split, "selection": "last"}
+        run = RunConfig(**{**given.as_dict(), **settings, "out": None, "quiet": True})
+        folder = store.folder(run.hash())
+        return train(run.model_copy(update={"out": str(folder)}), dataset).scores[metric]
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    store.root.mkdir(parents=True, exist_ok=True)
+    study = optuna.create_study(
+        study_name="search",
+        storage=f"sqlite:///{store.root / 'search.db'}",
+        direction="maximize",
+        sampler=optuna.samplers.TPESampler(seed=given.seed),
+        load_if_exists=True,
+    )
+    done = [t for t in study.trials if t.state.is_finished()]
+    with stage("Searching", trials, quiet) as advance:
+        advance(len(done))
+        study.optimize(objective, max(0, trials - len(done)), callbacks=[lambda *_: advance(1)], catch=(OodmlError,))
+    finished = [t for t in study.trials if t.value is not None]
+    if not finished:
+        raise OodmlError("No trial of the search has finished; look at its errors above.")
+    best = max(finished, key=lambda t: t.value)
+    history = tuple((dict(t.params), float(t.value)) for t in finished)
+    return Found(with_options(given.method, best.params), float(best.value), history)
+
+
+def _suggest(trial: Any, name: str, values: tuple[Any, ...]) -> Any:
+    if len(values) != 2 or not all(isinstance(value, int | float) for value in values):
+        return trial.suggest_categorical(name, list(values))
+    low, high = values
+    if isinstance(low, int) and isinstance(high, int):
+        return trial.suggest_int(name, low, high, log=low > 0 and high >= 10 * low)
+    return trial.suggest_float(name, low, high, log=low > 0 and high >= 10 * low)
+
+
+def with_options(method: Any, chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """The method with these options put in their places (`base.beta` into its base)."""
+    spec = {"name": method} if isinstance(method, str) else dict(method)
+    for name, value in chosen.items():
+        key, dot, rest = name.partition(".")
+        spec[key] = with_options(spec[key], {rest: value}) if dot else value
+    return spec

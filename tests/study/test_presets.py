@@ -1,0 +1,108 @@
+"""The presets: every one is complete, plans, or says what it needs."""
+
+import pytest
+
+import oodml
+from oodml.shift import Split
+from oodml.study.config import plan
+from oodml.study.engines.packing import CONTEXT, SHARE, Packing, size_of
+from oodml.study.presets import HEADER, load_preset, presets
+from oodml.study.published import published_tables
+
+TWO = [Split(["a", "b"], ["c", "d"], name="one")]
+
+
+@pytest.mark.parametrize("name", presets())
+def test_a_preset_has_its_header_and_plans_or_is_refused(name):
+    preset = presets()[name]
+    assert all(preset.header.get(key) for key in HEADER)
+    if preset.needs:
+        with pytest.raises(oodml.OodmlError, match=f"needs {preset.needs[0]}"):
+            load_preset(name)
+        return
+    study = load_preset(name, seeds=[0])
+    runs = plan(study, TWO)
+    assert len(runs) == len(study.methods) * len(study.settings or [0]) * len(study.backbones or [0]) * len(
+        study.embedding_dims or [0]
+    )
+
+
+def test_every_experiment_has_a_small_version():
+    experiments = {name.rsplit("-", 1)[0] for name in presets() if name.endswith(("-cub200", "-cars196"))}
+    for experiment in experiments - {"transfer-cub200"}:
+        assert f"{experiment}-glyphs" in presets()
+        assert presets()[f"{experiment}-glyphs"].settings["dataset"] == "glyphs"
+
+
+# preset -> published table whose methods it has
+COUNTERPARTS = {
+    "zero-shot-cars196": "oodml-s5",
+    "objectives-cub200": "revisiting-s4",
+    "samplers-cars196": "revisiting-s8",
+    "s2sd-variants-cub200": "s2sd-4",
+    "s2sd-proxyanchor-cub200": "s2sd-6",
+    "s2sd-dimensions-cub200": "s2sd-8",
+    "s2sd-weight-cub200": "s2sd-12",
+    "sharing-regularisers-cars196": "sharing-6",
+}
+
+
+@pytest.mark.parametrize(("preset", "table"), COUNTERPARTS.items())
+def test_labels_are_those_of_the_published_table(preset, table):
+    """So that `oodml study compare` finds every number; what needs no training (ImageNet) aside."""
+    settings = presets()[preset].settings
+    labels = set(settings["methods"])
+    for axis in (settings.get("settings"), [f"d{size}" for size in settings.get("embedding_dims", ())]):
+        labels = {f"{label} · {name}" for label in labels for name in axis} if axis else labels
+    assert {cell[2] for cell in published_tables()[table]["cells"]} - {"ImageNet"} <= labels
+
+
+def test_a_typo_in_the_name_is_answered():
+    with pytest.raises(oodml.OodmlError, match="Did you mean 'zero-shot-glyphs'"):
+        load_preset("zero-shot-glyph")
+
+
+# -- packing of runs on GPUs -----------------------------------------------------------------------------------------
+
+GIB = 1 << 30
+SMALL, LARGE = ("tiny",), ("resnet50",)
+
+
+def test_a_run_of_unknown_size_has_a_gpu_alone():
+    packing = Packing({"cuda:0": 80 * GIB, "cuda:1": 80 * GIB})
+    assert packing.place(SMALL, []) in ("cuda:0", "cuda:1")
+    assert packing.place(SMALL, [("cuda:0", SMALL)]) == "cuda:1"
+    assert packing.place(SMALL, [("cuda:0", SMALL), ("cuda:1", LARGE)]) is None
+
+
+def test_known_runs_are_packed_until_the_memory_is_full():
+    packing = Packing({"cuda:0": 80 * GIB})
+    packing.learn(SMALL, 10 * GIB)
+    tenants = []
+    while (device := packing.place(SMALL, tenants)) is not None:
+        tenants.append((device, SMALL))
+    assert len(tenants) == int(SHARE * 80 * GIB // (10 * GIB + CONTEXT)) == 6
+    packing.learn(SMALL, 30 * GIB)  # one needed more: fewer fit from now on
+    assert packing.place(SMALL, tenants[:2]) is None
+
+
+def test_the_emptier_gpu_is_taken_and_strangers_are_not_joined():
+    packing = Packing({"cuda:0": 40 * GIB, "cuda:1": 80 * GIB})
+    packing.learn(SMALL, 10 * GIB)
+    assert packing.place(SMALL, []) == "cuda:1"
+    assert packing.place(SMALL, [("cuda:1", LARGE)]) == "cuda:0"
+    assert packing.place(LARGE, [("cuda:0", SMALL)]) == "cuda:1"
+
+
+def test_a_run_larger_than_any_gpu_still_gets_one_alone():
+    packing = Packing({"cuda:0": 10 * GIB})
+    packing.learn(LARGE, 20 * GIB)
+    assert packing.place(LARGE, []) == "cuda:0"
+    assert packing.place(LARGE, [("cuda:0", LARGE)]) is None
+
+
+def test_runs_of_one_size_agree_in_it():
+    runs = plan(load_preset("demo-glyphs", methods=["margin", "contrastive"], seeds=[0, 1]), TWO)
+    assert len({size_of(run) for run in runs}) == 1
+    wider = plan(load_preset("demo-glyphs", methods=["margin"], embedding_dims=[8, 16]), TWO)
+    assert len({size_of(run) for run in wider}) == 2

@@ -1,0 +1,129 @@
+"""`oodml study`: list, plan, run, status, show, export, compare."""
+
+import csv
+import json
+import shutil
+
+import pytest
+from typer.testing import CliRunner
+
+import oodml
+from oodml.cli import study as study_cli  # noqa: F401 - registers its commands
+from oodml.cli import study_papers  # noqa: F401
+from oodml.cli._app import app
+from oodml.cli._app import out as console
+from oodml.study.store import Store
+
+
+@pytest.fixture
+def call(monkeypatch):
+    monkeypatch.setattr(console, "_width", 200)
+
+    def run(*words):
+        result = CliRunner().invoke(app, ["study", *map(str, words)], catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    return run
+
+
+@pytest.fixture
+def file(study, tmp_path):
+    path = tmp_path / "study.yaml"
+    path.write_text(study().to_yaml(), encoding="utf-8")
+    return path
+
+
+def test_a_study_is_planned_run_and_shown(call, file, replay, tmp_path):
+    folder = tmp_path / "study"
+    planned = call("plan", file, "--out", folder, "--no-calibrate")
+    assert "study: 4 runs" in planned
+    assert "0 done · 0 running · 0 failed · 4 waiting" in planned
+    assert "No estimate" in planned
+    shown = call("run", file, "--out", folder, "--quiet")
+    assert "recall@1:matched" in shown
+    assert "4 done · 0 running" in call("status", folder)
+    assert "About" not in call("plan", file, "--out", folder)
+    assert call("show", folder) in shown
+
+
+def test_what_is_done_tells_how_long_the_rest_takes(call, file, replay, study, tmp_path):
+    call("run", file, "--out", tmp_path / "study", "--quiet")
+    more = call("plan", file, "--out", tmp_path / "study", "--no-calibrate", "--set", "seeds=[0, 1]")
+    assert "4 done · 0 running · 0 failed · 4 waiting" in more
+    assert "of work" in more
+
+
+def test_calibration_estimates_a_run_that_was_never_done(call, file, noise, tmp_path):
+    told = call("plan", file, "--out", tmp_path / "study", "--set", "methods=[margin]")
+    assert "of work" in told
+    assert not list((tmp_path / "study").glob("runs/*/result.json")), "a calibration is no run of the study"
+
+
+def test_failures_are_shown_with_their_reason(call, file, noise, trained, tmp_path):
+    folder = tmp_path / "study"
+    shutil.copytree(trained, folder)
+    run = next((folder / "runs").iterdir())
+    shutil.rmtree(run)
+    Store(folder).record_failure(run.name, "Traceback ...\nMemoryError: no memory left\n")
+    told = call("status", folder, "--all")
+    assert "3 done · 0 running · 1 failed · 0 waiting" in told
+    assert "MemoryError: no memory left" in told
+    assert run.name in told
+
+
+def test_export_has_a_row_a_run(call, trained, tmp_path):
+    call("export", trained, tmp_path / "runs.csv")
+    with (tmp_path / "runs.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["method"], row["split"]) for row in rows] == [
+        ("margin", "easy"),
+        ("margin", "hard"),
+        ("contrastive", "easy"),
+        ("contrastive", "hard"),
+    ]
+    result = json.loads((trained / "runs" / rows[1]["run"] / "result.json").read_text())
+    assert float(rows[1]["recall@1"]) == result["selected"]["scores"]["recall@1"]
+    assert float(rows[1]["untrained/recall@1"]) == result["untrained"]["recall@1"]
+    assert float(rows[1]["structure.train/rho"]) == result["structure"]["train"]["rho"]
+    assert rows[0]["embedding_dim"] == "8"
+
+
+def test_parquet_holds_the_same(call, trained, tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet", reason="Parquet is an extra: pip install 'oodml[parquet]'")
+    call("export", trained, tmp_path / "runs.parquet")
+    table = parquet.read_table(tmp_path / "runs.parquet")
+    assert table.num_rows == 4
+    assert table.column("method").to_pylist() == ["margin", "margin", "contrastive", "contrastive"]
+
+
+def test_other_formats_are_refused(call, trained, tmp_path):
+    with pytest.raises(oodml.OodmlError, match=r"\.csv or \.parquet"):
+        call("export", trained, tmp_path / "runs.xlsx")
+
+
+def test_presets_are_listed_with_what_they_need(call):
+    told = call("list")
+    assert "zero-shot-glyphs" in told
+    assert "needs backbone 'bninception'" in told
+    one = call("list", "zero-shot-cars196")
+    assert "AGS 67.7" in one
+    assert "official: oodml_official_splits.json" in one
+
+
+def test_compare_refuses_a_study_without_a_published_counterpart(call, trained):
+    with pytest.raises(oodml.OodmlError, match="No published table"):
+        call("compare", trained)
+
+
+def test_compare_prints_ours_theirs_and_the_difference(call, trained, tmp_path):
+    """The study of noise, dressed up as one of CARS196: what counts is that its numbers stand beside the table's."""
+    folder = tmp_path / "study"
+    shutil.copytree(trained, folder)
+    for name in ("plan.json", "splits.json", "study.yaml"):
+        text = (folder / name).read_text().replace('"easy"', '"official-1"').replace('"hard"', '"official-8"')
+        (folder / name).write_text(text.replace("dataset: noise", "dataset: cars196"))
+    told = call("compare", folder)
+    assert "supplement, table 5" in told
+    assert "83.89" in told
+    assert "64.77" in told
