@@ -7,7 +7,8 @@ from pathlib import Path
 
 import typer
 
-from oodml.cli._app import app, out, print_table
+from oodml.cli._app import app, out
+from oodml.cli.study import show_study
 
 
 @app.command()
@@ -29,19 +30,11 @@ def audit(
     from oodml.cli._pictures_in import note, open_pictures
     from oodml.reporting import report
     from oodml.study.audit import audit as run_audit
-    from oodml.study.leaderboard import ranking
     from oodml.study.matched import METRIC
 
     pictures = open_pictures(target) if target else None
     found = run_audit(folder, pictures, minutes, output, quiet, backbone, workers, began)
-    table, ranked = found.table, ranking(found.table, METRIC)
-    rows = []
-    for method in [*ranked, *(name for name in table.methods if name not in ranked)]:
-        cells = [table.cell(METRIC, method, split) for split in table.splits]
-        mean = f"{100 * ranked[method].mean:.1f}" if method in ranked else "–"
-        rows.append([method, *[f"{100 * cell.mean:.1f}" if cell else "–" for cell in cells], mean])
-    heads = [f"FID {fid:.3g}" for fid in table.fids]
-    print_table("Recall@1 in per cent, all test sets at one size", ["method", *heads, "AGS"], rows)
+    show_study(found.table, (METRIC,))
     for sentence in found.answer:
         out.print(sentence, soft_wrap=True, highlight=False, markup=False)
     for each in found.notes:

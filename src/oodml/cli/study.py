@@ -119,6 +119,8 @@ def export_command(
 
 def show_study(table: StudyTable, metrics: tuple[str, ...] = ("recall@1", "recall@1:matched")) -> None:
     """Methods down, splits across in order of shift, AGS at the end; one table a metric."""
+    from oodml.study.forecast import study_errors
+
     for metric in (each for each in metrics if each in table.metrics):
         ranking = table.ags(metric) if len(set(table.fids)) > 1 else {}
         rows = []
@@ -128,6 +130,10 @@ def show_study(table: StudyTable, metrics: tuple[str, ...] = ("recall@1", "recal
             rows.append([method, *[f"{100 * c.mean:.1f}" if c else "–" for c in cells], ags])
         heads = [f"FID {fid:.3g}" if fid < 100 else f"FID {fid:.0f}" for fid in table.fids]
         print_table(f"{metric} in per cent", ["method", *heads, "AGS"], rows)
+        if len(set(table.fids)) > 2 and (errors := study_errors(table, metric)):
+            error = 100 * sum(errors.values()) / len(errors)
+            told = f"A split left out is predicted from the others to {error:.1f} points (mean over methods)."
+            out.print(told, highlight=False, soft_wrap=True)
 
 
 def _show_failures(found: list[RunStatus]) -> None:

@@ -166,7 +166,7 @@ def _answer(
         answer += target_words(placed, held, gallery)
     elif held["leave_one_out_error"] is not None:
         answer.append(
-            f"A split left out is predicted from the others to {100 * held['leave_one_out_error']:.1f} points: what a "
+            f"With {use}, a split left out is predicted to {100 * held['leave_one_out_error']:.1f} points: what a "
             "forecast for pictures of your own (--target) would be worth."
         )
     return use, answer
