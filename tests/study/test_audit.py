@@ -20,6 +20,7 @@ from oodml.study.audit import runs as audit_runs
 from oodml.study.audit.sizing import METHODS, Cost, Size
 from oodml.study.audit.target import shared_pictures
 from oodml.study.matched import METRIC
+from oodml.study.target import forecast_target
 
 
 def write_pictures(folder, classes=8, per_class=6, seed=0, offset=0):
@@ -153,6 +154,23 @@ def test_the_command_prints_the_answer_and_writes_the_page(audited, pictures, mo
     page = (audited[1] / "report.html").read_text(encoding="utf-8")
     assert f"Audit of {pictures.name}" in page
     assert all(escape(sentence) in page for sentence in json.loads((audited[1] / "audit.json").read_text())["answer"])
+
+
+def test_any_study_forecasts_for_other_pictures(audited, pictures, tmp_path):
+    target = write_pictures(tmp_path / "target", 3, 5, seed=4, offset=20)
+    before = (audited[1] / "forecast.json").read_text()
+    placed, held = forecast_target(audited[1], open_pictures(str(target)), "new", "tiny", "margin", quiet=True)
+    (audited[1] / "forecast.json").write_text(before)
+    table = audited[0].table
+    assert held["method"] == "margin"
+    assert [p["value"] for p in held["curve"]] == pytest.approx(
+        table.means(METRIC)[table.methods.index("margin")].tolist()
+    )
+    assert [p["fid"] for p in held["curve"]] == [placed.fids[split] for split in table.splits]
+    assert held["target"]["name"] == "new"
+    assert held["target"]["inside"] == (min(placed.fids.values()) <= placed.target <= max(placed.fids.values()))
+    with pytest.raises(oodml.OodmlError, match="Did you mean 'margin'"):
+        forecast_target(audited[1], open_pictures(str(target)), backbone="tiny", method="margn", quiet=True)
 
 
 def test_pictures_that_changed_are_not_mixed_with_old_runs(audited, pictures, tmp_path):

@@ -1,4 +1,4 @@
-"""`oodml study score` and `oodml study leaderboard`: encoders of one's own, and where everything stands."""
+"""`oodml study score`, `forecast` and `leaderboard`: encoders of one's own, other pictures, where everything stands."""
 
 from __future__ import annotations
 
@@ -45,6 +45,25 @@ def score_command(
     if label in ranked:
         told = f"{label} is number {ranked.index(label) + 1} of {len(ranked)} by recall@1 over the shift."
         out.print(told, highlight=False, markup=False, soft_wrap=True)
+
+
+@study_app.command("forecast")
+def forecast_command(
+    folder: str = STUDY,
+    target: str = typer.Argument(help="Pictures it will be used on: a folder, with or without class folders."),
+    method: str = typer.Option(None, help="Of the study; default: its best."),
+    backbone: str = typer.Option("tf_efficientnet_lite0", help="Network whose features measure the shift."),
+    quiet: bool = typer.Option(False, help="No progress bars."),
+) -> None:
+    """The recall to expect on other pictures, read off a study's curve at their shift."""
+    from oodml.cli._pictures_in import open_pictures
+    from oodml.study.audit.words import target_words
+    from oodml.study.target import forecast_target
+
+    name = Path(target).resolve().name
+    placed, held = forecast_target(folder, open_pictures(target), name, backbone, method, quiet)
+    for sentence in [f"Forecast for {held['method']}.", *target_words(placed, held, tuple(held["gallery"]))]:
+        out.print(sentence, highlight=False, markup=False, soft_wrap=True)
 
 
 @study_app.command("leaderboard")

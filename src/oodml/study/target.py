@@ -1,0 +1,55 @@
+"""Forecast a finished study's recall on pictures of another place; labels are not needed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from oodml._errors import OodmlError, unknown_name
+from oodml.data import Dataset, load_dataset, load_images
+from oodml.models import extract_features
+from oodml.study.audit.pictures import Pictures, read_target
+from oodml.study.audit.target import Placed, place
+from oodml.study.config import StudyConfig
+from oodml.study.forecast import forecast_file
+from oodml.study.leaderboard import ranking
+from oodml.study.load import load_study
+from oodml.study.matched import METRIC, smallest_test_set
+from oodml.study.splits import stored_splits
+from oodml.study.store import Store, open_store
+
+
+def forecast_target(
+    folder: str | Path | Store,
+    target: Dataset,
+    name: str = "target",
+    backbone: str = "tf_efficientnet_lite0",
+    method: str | None = None,
+    quiet: bool = False,
+) -> tuple[Placed, dict[str, Any]]:
+    """Place the target on the scale of a study's splits and read the recall to expect there off a method's curve.
+
+    All distances are over images at one common size, between features of `backbone`. `method` defaults to the best of
+    the study. Writes forecast.json into the study's folder; returns the placement and what was written.
+    """
+    store = open_store(folder)
+    splits, settings = stored_splits(store), store.read("study.yaml")
+    if not splits or settings is None:
+        raise OodmlError(f"{store.url} holds no study with splits. Run one with `oodml study run`, then forecast.")
+    table = load_study(store)
+    chosen = method or next(iter(ranking(table, METRIC)), None)
+    if chosen is None:
+        raise OodmlError("No method of the study has finished on every split yet: there is no curve to read.")
+    if chosen not in table.methods:
+        raise unknown_name("method of the study:", chosen, table.methods)
+    dataset = load_images(load_dataset(StudyConfig(**yaml.safe_load(settings)).dataset), quiet=quiet).dataset
+    features = extract_features(dataset, backbone, quiet=quiet)
+    pictures = Pictures({}, dataset, backbone, features, np.arange(len(dataset)), 0, 0.0)
+    placed = place(pictures, splits, read_target(target, backbone, [], quiet))
+    gallery = smallest_test_set(splits, dataset)
+    held = forecast_file(table, chosen, METRIC, gallery, placed.fids, (name, placed.target))
+    store.write_json("forecast.json", held)
+    return placed, held
