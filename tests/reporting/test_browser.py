@@ -137,6 +137,11 @@ def test_pointing_at_a_mark_names_the_run(page):
     assert "run" in page.locator("[data-chart='score'] .hoverlayer .hovertext").first.text_content()
 
 
+def test_no_button_sends_the_data_away(page):
+    buttons = page.locator(".modebar-btn").evaluate_all("all => all.map((each) => each.dataset.title)")
+    assert set(buttons) == {"Download plot", "Zoom", "Pan", "Reset axes"}
+
+
 def column(page, table, number):
     return page.locator(f"table[data-name='{table}'] tbody tr td:nth-child({number})").all_inner_texts()
 

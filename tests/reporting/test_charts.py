@@ -8,12 +8,14 @@ import pytest
 
 from oodml.reporting.chart import COLOURS, Style
 from oodml.reporting.interactive import chart_data
+from oodml.reporting.maps import map_charts
 from oodml.reporting.material import gather, mean_sd
 from oodml.reporting.report import build_sections
 from oodml.reporting.run_charts import few_shot_chart, spectra_chart, structure_chart, training_chart
 from oodml.reporting.shift_charts import GAIN, SCORE, ags_chart, difference_chart, score_chart
 from oodml.study.ags import ags
 from oodml.study.correlations import structure_correlation
+from oodml.study.store import Store
 
 # Machado, Oliveira and Fernandes (2009), severity 1: how colours look without one kind of cone.
 SEEN = {
@@ -45,7 +47,9 @@ def test_every_kind_of_chart_is_there_when_the_study_has_the_data(charts):
 def test_every_combination_of_switches_has_a_view_with_marks(charts):
     for chart in charts:
         for key in itertools.product(*chart.switches.values()):
-            assert any(len(series.x) for series in chart.views[key].series), (chart.id, key)
+            view = chart.views[key]
+            values = [v for s in view.series for v in (s.x if s.kind == "bars" else s.y)]
+            assert np.isfinite(values).any() or "was not scored by recall@1:matched" in view.note, (chart.id, key)
 
 
 def test_the_page_gets_plain_json(charts):
@@ -132,6 +136,30 @@ def test_a_curve_cut_off_by_a_kill_is_read_as_far_as_it_goes(made_study, materia
         assert training_chart(material).views["val recall@1", "shift-1"].series
     finally:
         path.write_text(whole)
+
+
+def test_maps_show_the_pictures_of_both_sides_at_the_same_places(made_study, tmp_path, monkeypatch):
+    """Of splits that the study built; `tiny` features, so that it takes no pretrained network."""
+    monkeypatch.setenv("OODML_CACHE", str(tmp_path / "cache"))
+    held = json.loads((made_study.folder / "splits.json").read_text())
+    for split in held["splits"]:
+        split["provenance"] = {"recipe": {"backbone": "tiny", "images_per_class": 5}}
+    held["splits"][-1]["train"] = held["splits"][-1]["train"][:2]  # classes were removed from the hardest
+    store = Store(tmp_path / "study")
+    store.write_json("splits.json", held)
+    charts, notes = map_charts(gather(made_study.table, store, None, None))
+    assert notes == []
+    assert [chart.id for chart in charts] == ["map-easy", "map-medium", "map-hard"]
+    assert "shift-1" in charts[0].title
+    assert "shift-4" in charts[2].title
+    (train, test), (fewer, same) = charts[0].first.series, charts[2].first.series
+    assert (len(train.x), len(test.x), len(fewer.x)) == (30, 30, 10)
+    np.testing.assert_array_equal(test.x, same.x)
+    assert set(zip(fewer.x, fewer.y, strict=True)) <= set(zip(train.x, train.y, strict=True))
+    assert map_charts(gather(made_study.table, None, None, None)) == ([], []), "these splits were not built"
+    held["splits"][0]["provenance"]["recipe"]["backbone"] = "no such network"
+    store.write_json("splits.json", held)
+    assert map_charts(gather(made_study.table, store, None, None))[1][0].startswith("No maps of the splits: Unknown")
 
 
 def test_mean_and_deviation_leave_out_what_is_missing():

@@ -15,22 +15,25 @@ from oodml.study.split_features import split_features
 _POINTS = 1200  # pictures on a map; t-SNE of more takes longer than the rest of the report
 
 
-def map_charts(material: Material) -> list[Chart]:
-    """Three maps, side by side; none where the study did not build its splits, as there are no features to show."""
+def map_charts(material: Material) -> tuple[list[Chart], list[str]]:
+    """Three maps, side by side, and a note where they should be there but cannot.
+
+    There are none where the study did not build its splits: then there are no features to show.
+    """
     held = material.json("splits.json")
     splits = sorted((held or {}).get("splits", []), key=lambda split: split["fid"] or 0)
     recipe = splits[0].get("provenance", {}).get("recipe") if splits else None
     spec = next((result["config"]["dataset"] for result in material.results.values() if "config" in result), None)
     if not recipe or spec is None or len(splits) < 3:
-        return []
+        return [], []
     try:
         features, sample = split_features(recipe, load_dataset(spec))
-    except OodmlError:
-        return []  # the galleries, which need the same pictures, say why
+    except OodmlError as error:
+        return [], [f"No maps of the splits: {error}"]
     order = np.random.default_rng(0).permutation(len(sample))[:_POINTS]
     place = _flat(features[order])
     chosen = {"easy": splits[0], "medium": splits[len(splits) // 2], "hard": splits[-1]}
-    return [_map(level, split, sample, order, place) for level, split in chosen.items()]
+    return [_map(level, split, sample, order, place) for level, split in chosen.items()], []
 
 
 def _flat(features: np.ndarray) -> np.ndarray:

@@ -72,6 +72,7 @@ def report(
 def build_sections(material: Material) -> tuple[list[Section], object]:
     """Every section that has something to show, and the galleries' data."""
     pictures, notes = galleries(material)
+    maps, more_notes = map_charts(material)
     several = np.unique(material.table.fids).size > 1
     sections = [
         _charts("shift", "Performance under shift", [score_chart, difference_chart], material),
@@ -85,8 +86,8 @@ def build_sections(material: Material) -> tuple[list[Section], object]:
         _charts("structure", "Structure of the embeddings", [structure_chart, spectra_chart], material),
         _gallery(pictures),
         _charts("training", "Training curves", [training_chart], material),
-        _splits(material),
-        _made(material, notes),
+        _splits(material, maps),
+        _made(material, notes + more_notes),
     ]
     return [section for section in sections if section is not None], pictures
 
@@ -108,8 +109,8 @@ def _papers(material: Material) -> Section | None:
     return Section("papers", "Beside the papers", lead, body=body) if body else None
 
 
-def _splits(material: Material) -> Section | None:
-    charts = [chart for chart in [progression_chart(material), *map_charts(material)] if chart is not None]
+def _splits(material: Material, maps: list[Chart]) -> Section | None:
+    charts = [chart for chart in [progression_chart(material), *maps] if chart is not None]
     return Section("splits", "The splits", charts=charts) if charts else None
 
 

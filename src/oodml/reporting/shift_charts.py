@@ -27,13 +27,16 @@ def score_chart(material: Material) -> Chart:
                 ]
                 series.append(Series("untrained", material.table.fids, untrained, hover=hover))
             what = metric if show == SCORE else f"{metric}, trained − untrained"
-            views[metric, show] = View(series, SHIFT, f"{what} (%)" if show == SCORE else f"{what} (points)")
+            label = f"{what} (%)" if show == SCORE else f"{what} (points)"
+            views[metric, show] = View(series, SHIFT, label, note=_missing(grid, metric))
     return Chart(
         "score",
         "Score against the shift",
         views,
         _switches(material),
-        "Mean over seeds; the band is one standard deviation, faint dots are single runs.",
+        "Mean over seeds; the band is one standard deviation, faint dots are single runs."
+        if len(material.table.seeds) > 1
+        else "One seed, so there is no band to tell a difference from noise.",
         height=430,
     )
 
@@ -47,7 +50,7 @@ def difference_chart(material: Material) -> Chart:
             means, sds = mean_sd(100 * grid)
             centre = mean_sd(means[trained].T)[0]
             series = list(_lines(material, metric, show, means - centre, sds, runs_too=False))
-            views[metric, show] = View(series, SHIFT, "difference (points)")
+            views[metric, show] = View(series, SHIFT, "difference (points)", note=_missing(grid, metric))
     return Chart(
         "difference", "Difference to the mean over methods", views, _switches(material), follows=True, height=320
     )
@@ -170,6 +173,11 @@ def forecast_chart(material: Material) -> Chart | None:
 
 def _or(value: float | None, other: float) -> float:
     return other if value is None or np.isnan(value) else value
+
+
+def _missing(grid: NDArray[np.float64], metric: str) -> str:
+    """Why a view is empty; embeddings of the untrained backbone are not kept, so some metrics lack their gain."""
+    return f"The untrained backbone was not scored by {metric}: choose another metric." if np.isnan(grid).all() else ""
 
 
 def _switches(material: Material) -> dict[str, list[str]]:

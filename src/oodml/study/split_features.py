@@ -19,4 +19,4 @@ def split_features(recipe: Mapping[str, Any], dataset: Dataset) -> tuple[np.ndar
     """
     images = recipe.get("images_per_class")
     sample = dataset.sample(images) if images else dataset
-    return extract_features(sample, backbone=recipe["backbone"], quiet=True), sample
+    return extract_features(sample, backbone=recipe["backbone"]), sample

@@ -77,6 +77,7 @@ function layoutOf(view, width) {
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
     font: { family: "system-ui, sans-serif", size: narrow ? 11 : 13, color: colour("--ink") },
     hoverlabel: { bgcolor: colour("--panel"), bordercolor: colour("--line"), font: { color: colour("--ink"), size: 12 }, align: "left" },
+    modebar: { bgcolor: "rgba(0,0,0,0)", color: colour("--muted"), activecolor: colour("--ink") },
     hovermode: "closest",
     showlegend: !view.bars,
     legend: { orientation: "h", x: 0, y: view.bare ? 1.02 : 1.04, yanchor: "bottom", itemsizing: "constant" },
@@ -108,7 +109,11 @@ function tracesOf(view) {
 function draw(chart) {
   const view = chart.data.views[viewKey(chart.data.switches)];
   if (!view || !window.Plotly) return;
-  const config = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"], toImageButtonOptions: { format: "svg", filename: chart.data.id } };
+  const config = {
+    responsive: true, displaylogo: false, toImageButtonOptions: { format: "svg", filename: chart.data.id },
+    modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]], // and none that would send the data away
+    plotlyServerURL: "", showSendToCloud: false,
+  };
   Plotly.react(chart.plot, tracesOf(view), layoutOf(view, chart.plot.clientWidth), config);
   chart.note.textContent = view.note;
   if (!chart.listening) {
