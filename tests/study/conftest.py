@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from oodml._files import write_json
-from oodml.data import ArraySource, build_dataset, register_dataset
+from oodml.data import ArraySource, Transforms, build_dataset, register_dataset
 from oodml.shift import Split, save_splits
 from oodml.study import execute as study_execute
 from oodml.study import follow
@@ -26,7 +26,8 @@ def make_noise():
     base = rng.integers(40, 215, (12, 1, 1, 3))
     pixels = np.concatenate([np.clip(b + rng.integers(-40, 40, (6, 32, 32, 3)), 0, 255) for b in base])
     source = ArraySource(pixels.astype(np.uint8), [f"{i}.png" for i in range(72)])
-    made = build_dataset("noise", source, [name for name in CLASSES for _ in range(6)])
+    small = Transforms(size=32, short_side=32)  # the default enlarges every picture to a photograph's size
+    made = build_dataset("noise", source, [name for name in CLASSES for _ in range(6)], transforms=small)
     register_dataset("noise", lambda: made, replace=True, summary="Coloured noise for a test.")
     follow._loaded.cache_clear()
     return made

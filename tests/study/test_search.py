@@ -71,6 +71,11 @@ def test_given_validation_classes_are_the_judge():
     assert (seen.train, seen.test, seen.val) == (["a", "b"], ["c", "d"], [])
 
 
-def test_an_unknown_option_and_nothing_to_search_are_refused(noise, tmp_path):
-    with pytest.raises(oodml.OodmlError, match="Unknown option"):
-        search({**CONFIG, "method": "margin"}, tmp_path, options={"mragin": (0, 1)}, quiet=True)
+def test_an_unknown_option_and_nothing_to_search_are_refused(noise, tmp_path, monkeypatch):
+    with pytest.raises(oodml.OodmlError, match="Did you mean 'margin'"):
+        search({**CONFIG, "method": "margin"}, tmp_path, options={"loss.mragin": (0.0, 1.0)}, quiet=True)
+    with pytest.raises(oodml.OodmlError, match="has no 'base' of its own"):
+        search({**CONFIG, "method": "margin"}, tmp_path, options={"base.margin": (0.0, 1.0)}, quiet=True)
+    monkeypatch.setattr(search_room, "search_ranges", lambda method: {})
+    with pytest.raises(oodml.OodmlError, match="no options with a range"):
+        search({**CONFIG, "method": "margin"}, tmp_path, quiet=True)

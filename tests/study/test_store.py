@@ -5,13 +5,17 @@ import os
 import pickle
 import random
 import signal
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import oodml
-from oodml.study import load_study
+from oodml.shift import Split, save_splits
+from oodml.study import StudyConfig, load_study
 from oodml.study.engines import local, make_engine
 from oodml.study.engines.local import LocalEngine
 from oodml.study.execute import execute
@@ -211,3 +215,53 @@ def test_engines_are_named_and_their_options_checked():
         make_engine("local", address="auto")
     with pytest.raises(oodml.OodmlError, match="at least 1"):
         make_engine("local", workers=0)
+
+
+# -- the real thing: spawned workers, real training ------------------------------------------------------------------
+
+
+def alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+@pytest.mark.long
+def test_a_killed_coordinator_takes_its_workers_along_and_the_next_goes_on(tmp_path):
+    """`oodml study run` on glyphs with two workers, killed with SIGKILL three times on the way."""
+    names = sorted(oodml.load_dataset("glyphs").classes)[::8]
+    splits = [Split(names[:30], names[30:50], name=f"s{i}", fid=float(i), dataset="glyphs") for i in range(1)]
+    save_splits(tmp_path / "splits.json", splits)
+    run = {"backbone": "tiny", "embedding_dim": 16, "steps": 60, "eval_every": 20, "batch_size": 32, "device": "cpu"}
+    settings = StudyConfig(
+        dataset="glyphs", splits=str(tmp_path / "splits.json"), methods=["margin", "triplet"], seeds=[0, 1, 2], run=run
+    )
+    (tmp_path / "study.yaml").write_text(settings.to_yaml(), encoding="utf-8")
+
+    def start(folder):
+        words = ["study", "run", str(tmp_path / "study.yaml"), "--out", str(folder), "--workers", "2", "--quiet"]
+        return subprocess.Popen([sys.executable, "-m", "oodml", *words], stdout=subprocess.DEVNULL)
+
+    def children(pid):
+        return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+    folder, rng = tmp_path / "killed", random.Random(0)
+    for _ in range(3):
+        process = start(folder)
+        deadline = time.monotonic() + 200
+        while not list(folder.glob(".locks/*")) and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.1)
+        time.sleep(rng.uniform(0, 6))
+        workers = children(process.pid) if process.poll() is None else []
+        process.kill()
+        process.wait()
+        deadline = time.monotonic() + 60
+        while any(map(alive, workers)):
+            assert time.monotonic() < deadline, "a worker outlived its coordinator"
+            time.sleep(0.1)
+    assert start(folder).wait() == 0
+    assert start(tmp_path / "quiet").wait() == 0
+    for metric in ("recall@1", "nmi"):
+        np.testing.assert_array_equal(load_study(folder).scores(metric), load_study(tmp_path / "quiet").scores(metric))

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 import oodml
 from oodml.cli import study as study_cli  # noqa: F401 - registers its commands
-from oodml.cli import study_papers  # noqa: F401
+from oodml.cli import study_papers, study_search  # noqa: F401
 from oodml.cli._app import app
 from oodml.cli._app import out as console
 from oodml.study.store import Store
@@ -127,3 +127,19 @@ def test_compare_prints_ours_theirs_and_the_difference(call, trained, tmp_path):
     assert "supplement, table 5" in told
     assert "83.89" in told
     assert "64.77" in told
+
+
+def test_retrieval_time_is_measured_beside_the_published_one(call):
+    told = call("retrieval-time", "--images", "2000", "--dims", "32,64")
+    assert "Nearest neighbour of 2,000 embeddings on cpu" in told
+    assert "1.98" in told  # table 3 at 64 dimensions
+
+
+def test_search_prints_the_method_to_use(call, noise, tmp_path):
+    pytest.importorskip("optuna", reason="the search is an extra: pip install 'oodml[search]'")
+    words = ["backbone=tiny", "embedding_dim=8", "steps=2", "batch_size=8", "dataset=noise", "eval_every=2"]
+    told = call(
+        "search", "triplet", "--out", tmp_path / "s", "--trials", "2", *(w for s in words for w in ("--set", s))
+    )
+    assert "loss.margin" in told
+    assert "name: plain" in told

@@ -11,14 +11,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from oodml._errors import OodmlError, unknown_name
+from oodml._errors import OodmlError
 from oodml._progress import stage
 from oodml.config import RunConfig
 from oodml.data import load_dataset
 from oodml.losses import list_losses, loss_record
 from oodml.methods import list_methods, method_record, method_spec
 from oodml.shift import Split
-from oodml.study.store import Store
 from oodml.training import train
 from oodml.training.sets import choose_split, validation_classes
 
@@ -75,46 +74,45 @@ def search(
     except ImportError as error:
         raise OodmlError("The search needs Optuna: pip install 'oodml[search]'.") from error
     given = (config if isinstance(config, RunConfig) else RunConfig(**config)).resolved()
-    assert isinstance(given.method, dict)  # resolved settings have the long form
-    known = search_ranges(given.method)
-    for name in options or {}:
-        if name.partition(".")[0] not in {*method_record(given.method["name"]).defaults, *known, "loss", "base"}:
-            raise unknown_name(f"option of {given.method['name']!r}:", name, known)
-    ranges = dict(options or known)
-    if not ranges:
-        raise OodmlError(
-            f"The method {given.method['name']!r} has no options with a range to search in; give `options`."
-        )
+    ranges = dict(options or search_ranges(given.method or {}))
+    _check_ranges(given, ranges)
     dataset = load_dataset(given.dataset)
     split = without_test_classes(choose_split(dataset, given.split))
-    store = Store(out)
+    root = Path(out)
+    root.mkdir(parents=True, exist_ok=True)
 
     def objective(trial: Any) -> float:
         chosen = {name: _suggest(trial, name, values) for name, values in ranges.items()}
         settings = {"method": with_options(given.method, chosen), "split": split, "selection": "last"}
         run = RunConfig(**{**given.as_dict(), **settings, "out": None, "quiet": True})
-        folder = store.folder(run.hash())
-        return train(run.model_copy(update={"out": str(folder)}), dataset).scores[metric]
+        return train(run.model_copy(update={"out": str(root / "runs" / run.hash())}), dataset).scores[metric]
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    store.root.mkdir(parents=True, exist_ok=True)
     study = optuna.create_study(
         study_name="search",
-        storage=f"sqlite:///{store.root / 'search.db'}",
+        storage=f"sqlite:///{root / 'search.db'}",
         direction="maximize",
         sampler=optuna.samplers.TPESampler(seed=given.seed),
         load_if_exists=True,
     )
-    done = [t for t in study.trials if t.state.is_finished()]
+    done = sum(each.state.is_finished() for each in study.trials)
     with stage("Searching", trials, quiet) as advance:
-        advance(len(done))
-        study.optimize(objective, max(0, trials - len(done)), callbacks=[lambda *_: advance(1)], catch=(OodmlError,))
-    finished = [t for t in study.trials if t.value is not None]
+        advance(done)
+        study.optimize(objective, max(0, trials - done), callbacks=[lambda *_: advance(1)], catch=(OodmlError,))
+    finished = [each for each in study.trials if each.value is not None]
     if not finished:
         raise OodmlError("No trial of the search has finished; look at its errors above.")
-    best = max(finished, key=lambda t: t.value)
-    history = tuple((dict(t.params), float(t.value)) for t in finished)
+    best = max(finished, key=lambda each: each.value)
+    history = tuple((dict(each.params), float(each.value)) for each in finished)
     return Found(with_options(given.method, best.params), float(best.value), history)
+
+
+def _check_ranges(config: RunConfig, ranges: Mapping[str, tuple[Any, ...]]) -> None:
+    """Try the method with the first value of every range: an option that it lacks is named before any training."""
+    if not ranges:
+        raise OodmlError("The method has no options with a range to search in; give `options`.")
+    first = {name: values[0] for name, values in ranges.items()}
+    RunConfig(**{**config.as_dict(), "split": "default", "method": with_options(config.method, first)})
 
 
 def _suggest(trial: Any, name: str, values: tuple[Any, ...]) -> Any:
@@ -131,5 +129,9 @@ def with_options(method: Any, chosen: Mapping[str, Any]) -> dict[str, Any]:
     spec = {"name": method} if isinstance(method, str) else dict(method)
     for name, value in chosen.items():
         key, dot, rest = name.partition(".")
+        if dot and key not in spec:
+            raise OodmlError(
+                f"The option {name!r} has no place: the method {spec['name']!r} has no {key!r} of its own."
+            )
         spec[key] = with_options(spec[key], {rest: value}) if dot else value
     return spec

@@ -77,12 +77,14 @@ class Worker:
             self.process.join()
             return None
 
-    def leave(self) -> None:
+    def ask_to_leave(self) -> None:
         """End it: an idle one at once, a busy one after it has saved its run."""
         self.pipe.close()
         if self.process.is_alive():
             self.process.terminate()
-            self.process.join(LEAVE_SECONDS)
+
+    def end(self) -> None:
+        self.process.join(LEAVE_SECONDS)
         if self.process.is_alive():
             self.process.kill()
 
@@ -104,8 +106,11 @@ class _Pool:
                 for pipe in wait(list(pipes)):
                     yield self._end(pipes[pipe], store)
         finally:
-            for worker in [*self.idle, *self.busy]:
-                worker.leave()
+            workers = [*self.idle, *self.busy]
+            for worker in workers:
+                worker.ask_to_leave()
+            for worker in workers:
+                worker.end()
 
     def _place(self, run: PlannedRun) -> Job | None:
         """The run with a place to run it, or None while there is none."""

@@ -1,0 +1,56 @@
+"""`oodml study search` and `oodml study retrieval-time`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from oodml.cli._app import out, print_table
+from oodml.cli.study import study_app
+
+
+@study_app.command("search")
+def search_command(
+    method: str = typer.Argument(help="A method's or a loss's name, or {name: rho, base: triplet}."),
+    config: Path | None = typer.Option(None, help="A YAML file with the other settings of the run."),
+    folder: Path = typer.Option(Path("search"), "--out", help="Where trials go; started again, it goes on."),
+    trials: int = typer.Option(20, help="How many runs to try."),
+    metric: str = typer.Option("recall@1", help="What counts, on the validation classes."),
+    setting: list[str] = typer.Option([], "--set", help="Any setting of the run as key=value."),
+) -> None:
+    """Search a method's options on validation classes; the test classes are never touched (extra `search`)."""
+    import yaml
+
+    from oodml.cli.train import _parse
+    from oodml.config import RunConfig
+    from oodml.study.search import search
+
+    values = {**_parse(setting), "method": yaml.safe_load(method)}
+    found = search(RunConfig.load(config, **values) if config else RunConfig(**values), folder, trials, metric)
+    best = sorted(found.trials, key=lambda trial: -trial[1])[:10]
+    names = list(dict.fromkeys(name for options, _ in best for name in options))
+    rows = [[f"{100 * score:.2f}", *(f"{options.get(name, '–'):.4g}" for name in names)] for options, score in best]
+    print_table(f"Best trials: {metric} of the validation classes in per cent", [metric, *names], rows)
+    out.print(yaml.safe_dump({"method": found.method}, sort_keys=False), markup=False, highlight=False)
+
+
+@study_app.command("retrieval-time")
+def retrieval_time_command(
+    images: int = typer.Option(250_000, help="Embeddings to search, each among all."),
+    device: str = typer.Option("cpu", help="cpu or cuda."),
+    dims: str = typer.Option("32,64,128,256,512,1024,2048", help="Sizes of the embedding."),
+) -> None:
+    """Measure what the size of an embedding costs at search time, beside S2SD's table 3."""
+    from oodml.study.published import published
+    from oodml.study.retrieval_time import retrieval_seconds
+
+    found = retrieval_seconds([int(each) for each in dims.split(",")], images, device)
+    theirs = {number.method: number.value for number in published("s2sd-3")}
+    first = next(iter(found.values()))
+    rows = [
+        [dim, f"{seconds:.3f}", f"{seconds / first:.2f}", f"{theirs[f'd{dim}']:.2f}" if f"d{dim}" in theirs else "–"]
+        for dim, seconds in found.items()
+    ]
+    columns = ["dimensions", "seconds", "relative", "published: faiss, 1080Ti, 250,000"]
+    print_table(f"Nearest neighbour of {images:,} embeddings on {device}", columns, rows)
