@@ -148,16 +148,23 @@ def fine_tune(
 ) -> Parameters:
     """The layers after the last step, stacked (E, …); `start` is left as it is. Adam without weight decay."""
     episodes = draws.labels.shape[1]
-    layers = {name: value.expand(episodes, *value.shape).clone().requires_grad_() for name, value in start.items()}
-    optimiser = torch.optim.Adam(layers.values(), lr=lr, fused=True)
+    # Matrices lie transposed, (E, D, d): their gradients then come out of the product as they are stored, uncopied.
+    leaves = [_turned(value).repeat(episodes, *(1,) * value.ndim) for value in start.values()]
+    optimiser = torch.optim.Adam([leaf.requires_grad_() for leaf in leaves], lr=lr, fused=True)
     with stage(f"Adapting ({episodes} episodes)", draws.steps, quiet) as advance:
         for step in range(draws.steps):
+            layers = {name: _turned(leaf, 1) for name, leaf in zip(start, leaves, strict=True)}
             embeddings = embed(layers, inputs(step))
             # The sum: each episode's gradient is that of its own loss, since no layer serves two of them.
             margin_losses(embeddings, draws.labels[step], draws.uniforms[step], beta).sum().backward()
             optimiser.step()
             optimiser.zero_grad(set_to_none=True)
             advance(1)
-    if not all(bool(torch.isfinite(value).all()) for value in layers.values()):
+    if not all(bool(torch.isfinite(leaf).all()) for leaf in leaves):
         raise OodmlError(f"The fine-tuned layers are no longer finite: lower the learning rate, which was {lr:g}.")
-    return {name: value.detach() for name, value in layers.items()}
+    return {name: _turned(leaf.detach(), 1) for name, leaf in zip(start, leaves, strict=True)}
+
+
+def _turned(value: Tensor, leading: int = 0) -> Tensor:
+    """A matrix (behind `leading` dimensions) transposed, a vector as it is."""
+    return value.mT if value.ndim == 2 + leading else value
