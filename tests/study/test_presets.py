@@ -3,11 +3,13 @@
 import pytest
 
 import oodml
-from oodml.shift import Split
+from oodml.shift import Split, save_splits
 from oodml.study.config import plan
 from oodml.study.engines.packing import CONTEXT, SHARE, Packing, size_of
+from oodml.study.load import load_plan
 from oodml.study.presets import HEADER, load_preset, presets
 from oodml.study.published import published_tables
+from oodml.study.store import Store
 
 TWO = [Split(["a", "b"], ["c", "d"], name="one")]
 
@@ -106,3 +108,24 @@ def test_runs_of_one_size_agree_in_it():
     assert len({size_of(run) for run in runs}) == 1
     wider = plan(load_preset("demo-glyphs", methods=["margin"], embedding_dims=[8, 16]), TWO)
     assert len({size_of(run) for run in wider}) == 2
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", [name for name in presets() if name.endswith("-glyphs")])
+def test_the_small_version_of_an_experiment_runs(name, tmp_path):
+    """Every method of every preset for two steps on a few characters: it trains, is scored and enters the table."""
+    if presets()[name].needs:
+        pytest.skip(f"{name} needs {', '.join(presets()[name].needs)}")
+    names = sorted(oodml.load_dataset("glyphs").classes)[::10]
+    save_splits(tmp_path / "splits.json", [Split(names[:40], names[40:60], name="few", fid=1.0, dataset="glyphs")])
+    given = presets()[name].settings
+    run = {**given["run"], "steps": 2, "eval_every": 2, "batch_size": 16, "device": "cpu"}
+    run |= {"samples_per_class": 4} if "samples_per_class" not in str(given.get("settings", "")) else {}
+    small = {"splits": str(tmp_path / "splits.json"), "run": run, "episodes": 2}
+    if "shots" in given:
+        small["few_shot"] = {"steps": 2, "views": 0, "batch_size": 40}
+    study = load_preset(name, **small)
+    table = oodml.run_study(study, tmp_path / "study", quiet=True, workers=1)
+    failures = [Store(tmp_path / "study").failure(place.id) for place in load_plan(Store(tmp_path / "study"))]
+    assert not any(failures), next(filter(None, failures))
+    assert len(table.rows) == len(plan(study, TWO)) + len(study.generic or ())

@@ -99,12 +99,11 @@ def search(
     with stage("Searching", trials, quiet) as advance:
         advance(done)
         study.optimize(objective, max(0, trials - done), callbacks=[lambda *_: advance(1)], catch=(OodmlError,))
-    finished = [each for each in study.trials if each.value is not None]
+    finished = [(dict(each.params), float(each.value)) for each in study.trials if each.value is not None]
     if not finished:
         raise OodmlError("No trial of the search has finished; look at its errors above.")
-    best = max(finished, key=lambda each: each.value)
-    history = tuple((dict(each.params), float(each.value)) for each in finished)
-    return Found(with_options(given.method, best.params), float(best.value), history)
+    options_of_best, score = max(finished, key=lambda trial: trial[1])
+    return Found(with_options(given.method, options_of_best), score, tuple(finished))
 
 
 def _check_ranges(config: RunConfig, ranges: Mapping[str, tuple[Any, ...]]) -> None:
