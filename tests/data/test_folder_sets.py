@@ -111,6 +111,14 @@ def test_sample_takes_a_seeded_few_of_each_class(birds: Path):
     assert len(drawn) > 10  # not always the same picture of a class
 
 
+def test_a_folder_is_reduced_to_the_same_few_classes_and_pictures_every_time(birds: Path):
+    ds = load_dataset("folder", root=birds, images_per_class=2, most_classes=3)
+    assert sorted(np.bincount(ds.labels, minlength=4).tolist()) == [0, 2, 2, 2]
+    assert ds.classes == load_dataset("folder", root=birds).classes  # numbers of classes mean the same
+    again = load_dataset({"name": "folder", "root": birds, "images_per_class": 2, "most_classes": 3})
+    assert again.fingerprint == ds.fingerprint != load_dataset("folder", root=birds, images_per_class=2).fingerprint
+
+
 def test_indices_of_classes(birds: Path):
     ds = load_dataset("folder", root=birds)
     assert ds.indices_of(["gull", "crow"]).tolist() == list(range(7))

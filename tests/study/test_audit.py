@@ -14,6 +14,7 @@ from oodml.cli._pictures_in import open_pictures
 from oodml.data import load_images
 from oodml.models import make_backbone
 from oodml.models._engines import TorchEngine
+from oodml.shift import load_splits
 from oodml.study import audit as audit_room
 from oodml.study.audit import audit
 from oodml.study.audit import runs as audit_runs
@@ -105,7 +106,7 @@ def test_its_folder_is_a_study_with_all_methods_on_all_splits(audited):
     assert table.kinds["untrained tiny"] == "generic"
     assert set(table.ags(METRIC)) == set(table.methods)
     assert table.seeds == [0, 1]
-    splits = oodml.shift.load_splits(out / "splits.json")
+    splits = load_splits(out / "splits.json")
     assert {split.fid_mode for split in splits} == {"images"}
     assert not any("lonely" in [*split.train, *split.test] for split in splits)
     assert [row.method for row in table.rows] == [row.method for row in found.table.rows]
@@ -246,6 +247,15 @@ def test_what_cannot_be_audited_is_refused_with_what_to_do(cache, tmp_path, case
     with pytest.raises(oodml.OodmlError, match=message):
         audit(folder, None, minutes, out, quiet=True, backbone="tiny", workers=1)
     assert not (out / "data.json").exists()
+
+
+def test_a_folder_too_large_for_its_time_is_reduced_and_said_so(cache, tmp_path, monkeypatch):
+    monkeypatch.setattr(audit_room, "measure_costs", lambda *_: [Cost(0.1, 0.01)])
+    monkeypatch.setattr("oodml.study.audit.sizing.PICTURES_A_MINUTE", 48)
+    folder = write_pictures(tmp_path / "many", 10, 10)
+    found = audit(folder, None, 1, tmp_path / "o", quiet=True, backbone="tiny", workers=1)
+    assert "To fit the time, 48 of 100 pictures were used, of 6 of 10 classes." in found.notes
+    assert len({name for split in load_splits(tmp_path / "o" / "splits.json") for name in split.test}) <= 6
 
 
 def test_four_tiny_classes_are_enough_for_an_answer(cache, tmp_path, monkeypatch):

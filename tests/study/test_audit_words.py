@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from oodml.study.audit.sizing import LADDER, Clock, Cost, affordable_views, choose_size, images_per_class
+from oodml.study.audit.sizing import LADDER, Clock, Cost, affordable_views, choose_size, reduction
 from oodml.study.audit.target import Placed
 from oodml.study.audit.words import Expectation, expectations, target_words, verdict
 from oodml.study.matched import METRIC
@@ -34,9 +34,9 @@ def test_a_chosen_size_leaves_time_for_two_seeds_where_any_does():
 
 
 def test_pictures_and_views_follow_the_time():
-    assert images_per_class(10, 600, 20) is None
-    assert images_per_class(10, 40_000, 100) == 40
-    assert images_per_class(0.5, 10_000, 5000) == 4
+    assert reduction(10, 600, 20) == {}
+    assert reduction(10, 40_000, 100) == {"images_per_class": 40}
+    assert reduction(1, 120_000, 22_000) == {"images_per_class": 8, "most_classes": 50}
     clock = Clock(10)
     assert affordable_views(clock, 15.0) == 8
     assert affordable_views(clock, 100.0) == 2

@@ -49,3 +49,13 @@ def test_the_sentence_says_what_can_be_said():
 def test_methods_with_different_runs_are_not_compared():
     with pytest.raises(oodml.OodmlError, match="same splits and seeds"):
         compare("a", "b", [1.0, 2.0], np.zeros((2, 3)), np.zeros((2, 2)))
+
+
+def test_with_many_seeds_the_bootstrap_agrees_with_the_theory_of_sums():
+    rng, fids = np.random.default_rng(4), [1.0, 5.0, 20.0]
+    a, b = rng.normal(0.62, 0.02, (3, 300)), rng.normal(0.6, 0.01, (3, 300))
+    found = compare("a", "b", fids, a, b)
+    weights, paired = ags_weights(fids), a - b
+    error = np.sqrt(np.sum(weights**2 * stats.sem(paired, axis=1) ** 2))
+    low, high = stats.norm.interval(0.95, loc=weights @ paired.mean(axis=1), scale=error)
+    assert (found.low, found.high) == pytest.approx((low, high), abs=0.05 * (high - low))

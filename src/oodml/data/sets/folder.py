@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+
 from oodml._errors import OodmlError
 from oodml.data._dataset import Dataset, build_dataset
 from oodml.data._folders import LAYOUT, read_class_folders
@@ -11,12 +13,14 @@ from oodml.data._registries import register_dataset
 
 
 @register_dataset("folder")
-def load_folder(root: str | Path | None = None, images_per_class: int | None = None) -> Dataset:
+def load_folder(
+    root: str | Path | None = None, images_per_class: int | None = None, most_classes: int | None = None
+) -> Dataset:
     """Your own pictures: a directory of class folders (jpg, png, webp, bmp), or a tar of one.
 
     Two levels of folders are read as super-class and class. The default split is the first half of the sorted
-    classes against the rest; the transforms are the papers' for photographs. `images_per_class` takes at most so many
-    of each class, always the same ones: enough where time is short.
+    classes against the rest; the transforms are the papers' for photographs. Where time is short, `most_classes` takes
+    at most so many classes and `images_per_class` at most so many pictures of each, always the same ones.
     """
     if root is None:
         raise OodmlError(f"The data set 'folder' needs root=, a folder or a .tar laid out as {LAYOUT}.")
@@ -32,4 +36,7 @@ def load_folder(root: str | Path | None = None, images_per_class: int | None = N
         superclass_of_class=found.superclass_of_class,
         notes=notes,
     )
+    if most_classes and most_classes < len(ds.classes):
+        drawn = np.random.default_rng(0).permutation(len(ds.classes))[:most_classes]
+        ds = ds.subset(np.flatnonzero(np.isin(ds.labels, drawn)))
     return ds.sample(images_per_class) if images_per_class else ds

@@ -12,7 +12,7 @@ import numpy as np
 from oodml._errors import OodmlError
 from oodml.data import Dataset, load_dataset, load_images
 from oodml.models import extract_features
-from oodml.study.audit.sizing import Clock, affordable_views, images_per_class
+from oodml.study.audit.sizing import Clock, affordable_views, reduction
 
 FEWEST_CLASSES, FEWEST_PICTURES = 4, 4
 MOST_TARGET_PICTURES = 600
@@ -52,11 +52,14 @@ def open_folder(folder: str | Path, clock: Clock, quiet: bool = False) -> Opened
     dataset = load_dataset(spec)
     notes = list(dataset.notes)
     _check_classes(len(dataset.classes), dataset, folder)
-    limit = images_per_class(clock.total / 60, len(dataset), len(dataset.classes))
-    if limit is not None:
-        notes.append(f"At most {limit} pictures a class were used, of {len(dataset)} in all, to fit the time.")
-        spec |= {"images_per_class": limit}
+    reduced = reduction(clock.total / 60, len(dataset), len(dataset.classes))
+    if reduced:
+        whole, spec = dataset, {**spec, **reduced}
         dataset = load_dataset(spec)
+        notes.append(
+            f"To fit the time, {len(dataset):,} of {len(whole):,} pictures were used, of "
+            f"{len(np.unique(dataset.labels)):,} of {len(whole.classes):,} classes."
+        )
     before = len(dataset)
     dataset = load_images(dataset, quiet=quiet).dataset
     if len(dataset) < before:

@@ -20,7 +20,8 @@ FEATURE_SHARE = 0.4  # of the time, for features
 # Kept back for ending the runs, scores, forecast and page: a share, and so many seconds or what so many runs take
 # beside their steps, whichever is more; on a busy machine all of these grow together.
 REPORT_SHARE, REPORT_SECONDS, REPORT_RUNS = 0.08, 15.0, 15
-PICTURES_A_MINUTE = 400  # whose evaluation view surely fits into a fifth of the time on two slow cores
+PICTURES_A_MINUTE = 400  # at 33 a second, their evaluation view takes a fifth of the time
+FEW_PICTURES = 8  # of a class; rather fewer classes than fewer pictures of each
 MOST_VIEWS = 8
 
 
@@ -78,10 +79,15 @@ class Clock:
         self.kept_back = max(self.kept_back, REPORT_SHARE * self.total + REPORT_RUNS * fixed)
 
 
-def images_per_class(minutes: float, images: int, classes: int) -> int | None:
-    """How many pictures of a class are used; None: all of them."""
+def reduction(minutes: float, images: int, classes: int) -> dict[str, int]:
+    """How a folder is reduced to what the time allows, as options of the data set: fewer pictures of each class first,
+    fewer classes where few pictures of each would be left. Empty: not at all."""
     most = int(PICTURES_A_MINUTE * minutes)
-    return None if images <= most else max(4, most // classes)
+    if images <= most:
+        return {}
+    if most // classes >= FEW_PICTURES:
+        return {"images_per_class": most // classes}
+    return {"images_per_class": FEW_PICTURES, "most_classes": max(4, most // FEW_PICTURES)}
 
 
 def affordable_views(clock: Clock, seconds_a_view: float) -> int:
