@@ -116,6 +116,15 @@ def test_a_label_is_found_whatever_its_case_and_other_tables_are_refused():
         published("oodml-s55")
 
 
+def test_ags_is_compared_over_the_splits_of_the_benchmark_alone():
+    splits = [(f"official-{i}", fid) for i, fid in enumerate(published_fids("cars196"), 1)]
+    rows = [Row("S2SD", split, fid, seed, {"recall@1": 0.8}, {}) for split, fid in splits for seed in (0, 1)]
+    (only,) = compare_with_published(StudyTable(rows), "cars196", "oodml-s3")
+    assert only.difference == pytest.approx(0.8 - 0.802)
+    with pytest.raises(oodml.OodmlError, match="share no number"):
+        compare_with_published(StudyTable(rows[2:]), "cars196", "oodml-s3")
+
+
 def test_without_any_spread_there_is_no_interval():
     table = StudyTable([Row("Margin d256", "default", 1.0, 0, {"recall@1": 0.8}, {})])
     (only,) = compare_with_published(table, "cars196", "sharing-1")

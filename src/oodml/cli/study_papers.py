@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import typer
 
 from oodml.cli._app import out, print_table
@@ -41,16 +43,20 @@ def compare_command(
     """Put a study beside the papers' numbers: ours, theirs, the difference and its 95 % interval."""
     from oodml._errors import OodmlError
     from oodml.study import load_study
+    from oodml.study.follow import few_shot_table
     from oodml.study.load import load_settings
     from oodml.study.published import compare_with_published, matching_tables, published_tables
 
-    study = load_study(folder)
     dataset = load_settings(folder)["dataset"]
     name = dataset if isinstance(dataset, str) else dataset["name"]
-    keys = [table] if table else matching_tables(study, name)
-    if not keys:
-        raise OodmlError(f"No published table has a method, a split and a metric of this study of {name!r}.")
-    for key in keys:
+    studies = [load_study(folder)]
+    with contextlib.suppress(OodmlError):  # no run was adapted to a few images
+        studies.append(few_shot_table(folder))
+    pairs = [(study, key) for study in studies for key in matching_tables(study, name) if table in (None, key)]
+    if not pairs:
+        which = f"The published table {table!r}" if table else "No published table"
+        raise OodmlError(f"{which} has {'no' if table else 'a'} method, split and metric of this study of {name!r}.")
+    for study, key in pairs:
         found = compare_with_published(study, name, key)
         rows = [
             [

@@ -85,12 +85,8 @@ def compare_with_published(table: StudyTable, dataset: str, published_table: str
     labels = {_plain(method): method for method in table.methods}
     found = []
     for theirs in published(published_table):
-        split = _split(theirs.split, table)
         method = labels.get(_plain(theirs.method))
-        if theirs.dataset != dataset or split is None or method is None or theirs.metric not in table.metrics:
-            continue
-        ours = table.cell(theirs.metric, method, split)
-        if ours is not None:
+        if theirs.dataset == dataset and method is not None and (ours := _ours(theirs, method, table)) is not None:
             found.append(_beside(theirs, ours, runs))
     if not found:
         raise OodmlError(
@@ -113,6 +109,16 @@ def matching_tables(table: StudyTable, dataset: str) -> list[str]:
             continue
         keys.append(key)
     return keys
+
+
+def _ours(theirs: Published, method: str, table: StudyTable) -> Estimate | None:
+    """Our counterpart of a published number; an AGS only over exactly the splits of the benchmark."""
+    if theirs.metric.startswith("ags:"):
+        metric = theirs.metric.removeprefix("ags:")
+        official = {f"official-{i}" for i in range(1, len(published_fids(theirs.dataset)) + 1)}
+        return table.ags(metric).get(method) if metric in table.metrics and set(table.splits) == official else None
+    split = _split(theirs.split, table)
+    return table.cell(theirs.metric, method, split) if split and theirs.metric in table.metrics else None
 
 
 def _split(theirs: str, table: StudyTable) -> str | None:
