@@ -249,6 +249,37 @@ def test_what_cannot_be_audited_is_refused_with_what_to_do(cache, tmp_path, case
     assert not (out / "data.json").exists()
 
 
+def test_a_method_that_fails_is_named_and_stops_no_other(cache, tmp_path, monkeypatch):
+    broken = {"multisimilarity": {"name": "s2sd", "targets": [600]}, "margin": "margin"}
+    monkeypatch.setattr(audit_runs, "METHODS", broken)
+    real = oodml.training.run.build_job
+
+    def build(config, *rest):
+        if config.method["name"] == "s2sd":
+            raise oodml.OodmlError("no luck today")
+        return real(config, *rest)
+
+    monkeypatch.setattr("oodml.training.run.build_job", build)
+    found = audit(write_pictures(tmp_path / "p", 4, 5), None, 3, tmp_path / "o", True, backbone="tiny", workers=1)
+    assert found.table.trained == ["margin"]
+    assert any("multisimilarity failed" in each and "no luck today" in each for each in found.notes)
+
+
+def test_encoders_scored_on_other_splits_are_dropped(audited, pictures, monkeypatch):
+    out = audited[1]
+    mine = out / "scored" / "mine.json"
+    mine.write_text(json.dumps({"label": "mine", "kind": "own", "splits": {"shift-1": {"recall@1": 1.0}}}))
+    monkeypatch.setattr(audit_room, "measure_costs", lambda *_: [Cost(0.1, 0.01)] * 2)
+    options = {"quiet": True, "backbone": "tiny", "workers": 1}
+    audit(pictures, None, 3, out, **options)
+    assert mine.exists(), "the splits are the same"
+    splits = json.loads((out / "splits.json").read_text())
+    splits["splits"].pop()
+    (out / "splits.json").write_text(json.dumps(splits))
+    audit(pictures, None, 3, out, **options)
+    assert not mine.exists()
+
+
 def test_a_folder_too_large_for_its_time_is_reduced_and_said_so(cache, tmp_path, monkeypatch):
     monkeypatch.setattr(audit_room, "measure_costs", lambda *_: [Cost(0.1, 0.01)])
     monkeypatch.setattr("oodml.study.audit.sizing.PICTURES_A_MINUTE", 48)

@@ -30,6 +30,7 @@ from oodml.study.leaderboard import ranking
 from oodml.study.load import load_study, save_plan
 from oodml.study.matched import METRIC, smallest_test_set
 from oodml.study.run import prepare
+from oodml.study.splits import stored_splits
 from oodml.study.store import Store
 from oodml.study.table import TRAINED, StudyTable
 
@@ -107,6 +108,7 @@ def _plan(
     pictures: Pictures, store: Store, clock: Clock, workers: int, notes: list[str]
 ) -> tuple[list[Split], list[PlannedRun]]:
     """Splits and runs of a size that fits the time left."""
+    before = stored_splits(store)
     splits, file = _build(pictures, LADDER[0].splits), store.root / "splits.json"
     save_splits(file, splits)
     costs = measure_costs(study_of(pictures, splits, file, LADDER[0]), splits[0], pictures, clock, workers)
@@ -115,6 +117,9 @@ def _plan(
     if size.splits < len(splits):
         splits = _build(pictures, size.splits)
         save_splits(file, splits)
+    if [_sides(split) for split in before] != [_sides(split) for split in splits]:
+        for name in store.names("scored"):  # on splits of the same names, but other classes
+            store.remove(f"scored/{name}")
     notes.append(
         f"Sized to the time, in numbers: methods {size.methods}, splits {len(splits)}, steps a run {size.steps}, "
         f"augmented views {pictures.views}, pictures {len(pictures.rows)}, classes {pictures.classes}."
@@ -122,6 +127,10 @@ def _plan(
     if missed := list(METHODS)[size.methods :]:
         notes.append(f"Not tried in the time given: {', '.join(missed)}.")
     return splits, prepare(study_of(pictures, splits, file, size), store, quiet=True)
+
+
+def _sides(split: Split) -> tuple[list[str], list[str]]:
+    return sorted(split.train), sorted(split.test)
 
 
 def _build(pictures: Pictures, count: int) -> list[Split]:

@@ -14,6 +14,7 @@ from types import FrameType
 
 import torch
 
+from oodml._errors import OodmlError
 from oodml._progress import progress_bar
 from oodml.shift import Split
 from oodml.study.audit.pictures import Pictures
@@ -24,6 +25,7 @@ from oodml.study.store import Store
 from oodml.training import train
 
 CALIBRATION_STEPS = 10
+UNKNOWN = Cost(2.0, 0.05)
 BATCH = 112
 WORTH_STARTING = 60.0  # seconds of work below which starting further processes costs more than they bring
 SLOWER_SIDE_BY_SIDE = 1.25  # a run beside others, against the same alone
@@ -59,7 +61,11 @@ def measure_costs(study: StudyConfig, split: Split, pictures: Pictures, clock: C
                 break
             short = {"steps": CALIBRATION_STEPS, "eval_every": CALIBRATION_STEPS, "quiet": True}
             config = run.config.model_copy(update={**short, "out": str(Path(folder) / run.id)})
-            found = train(config, pictures.dataset).data
+            try:
+                found = train(config, pictures.dataset).data
+            except OodmlError:  # its runs will fail and record why; the others go on
+                costs.append(costs[-1] if costs else UNKNOWN)
+                continue
             step = found["train_seconds"] / CALIBRATION_STEPS
             fixed = found["seconds"] - found["train_seconds"]
             costs.append(Cost(SLOWER_SIDE_BY_SIDE * fixed, SLOWER_SIDE_BY_SIDE * step))
