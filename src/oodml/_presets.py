@@ -71,7 +71,13 @@ _FORMS: Mapping[str, Mapping[str, Any]] = {
     "triplet": {"squared": True, "miner": _DISTANCE},
 }
 _FORMS_SOP: Mapping[str, Mapping[str, Any]] = {"histogram": {"bins": 11}, "normsoftmax": {"lr": 0.002}}
-_DEFAULT_BASE = {"plain": ("loss", "margin"), "rho": ("base", "margin"), "s2sd": ("base", "multisimilarity")}
+_DEFAULT_BASE = {
+    "plain": ("loss", "margin"),
+    "s2sd": ("base", "multisimilarity"),
+    **dict.fromkeys(("rho", "sharing", "diva", "uniform_prior", "mixup"), ("base", "margin")),
+}
+# DiVA as in ooDML's code: weights on the logits, and both auxiliary tasks under permuted labels.
+_DIVA_OODML = {"weighting": "batch", "sharing": "permuted", "intra": "permuted"}
 
 
 def protocol_values(protocol: str, dataset: str) -> dict[str, Any]:
@@ -101,6 +107,8 @@ def protocol_forms(method: str | Mapping[str, Any], protocol: str, dataset: str)
         return {**_FORMS.get(name, {}), **on_sop, **given}
     key, default = _DEFAULT_BASE[name]
     published = _s2sd_options(protocol, dataset) if name == "s2sd" else {}
+    if name == "diva" and protocol == "oodml":
+        published = _DIVA_OODML
     given = {key: default, **published, **given}
     chosen = _rho_base(given[key], protocol, dataset) if name == "rho" else given[key]
     return {**given, key: protocol_forms(chosen, protocol, dataset)}
@@ -110,6 +118,16 @@ def protocol_warmup(method: Mapping[str, Any], protocol: str, dataset: str) -> f
     """Epochs in which the backbone stands still: on SOP, one for the heads of S2SD and, in ooDML, for the proxies."""
     proxies = protocol == "oodml" and method.get("loss", {}).get("name") == "proxyanchor"
     return 1.0 if dataset == "sop" and (proxies or method["name"] == "s2sd") else 0.0
+
+
+def protocol_batch(method: Mapping[str, Any], protocol: str) -> dict[str, int]:
+    """How batches differ from the protocol's for a method: ooDML gives DiVA 108 images; Sharing Matters one image a
+    class for ProxyNCA and two for N-pair."""
+    if method["name"] == "diva" and protocol == "oodml":
+        return {"batch_size": 108}
+    base = method.get("base", {})
+    spc = {"proxynca": 1, "npair": 2}.get(base.get("name")) if method["name"] == "sharing" else None
+    return {"samples_per_class": spc} if spc and protocol == "sharing" else {}
 
 
 def _s2sd_options(protocol: str, dataset: str) -> dict[str, Any]:

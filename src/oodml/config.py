@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from oodml._errors import OodmlError, unknown_name
 from oodml._files import atomic_file
-from oodml._presets import PROTOCOLS, default_values, protocol_forms, protocol_values, protocol_warmup
+from oodml._presets import PROTOCOLS, default_values, protocol_batch, protocol_forms, protocol_values, protocol_warmup
 
 if TYPE_CHECKING:
     from oodml.shift import Split
@@ -153,6 +153,8 @@ class RunConfig(BaseModel):
         values = {**dict.fromkeys(type(self).model_fields), **defaults, **known}
         if self.protocol:
             values["method"] = protocol_forms(method_spec(values["method"]), self.protocol, self.dataset_name)
+            batch = protocol_batch(values["method"], self.protocol)
+            values.update({name: value for name, value in batch.items() if getattr(self, name) is None})
             if self.warmup is None:
                 values["warmup"] = protocol_warmup(values["method"], self.protocol, self.dataset_name)
         return values

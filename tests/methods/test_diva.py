@@ -186,5 +186,5 @@ def test_what_makes_no_sense_is_refused_at_once(options, message):
 
 
 def test_it_learns(gain_on_glyphs):
-    """Measured: +.132 with 4 × 64 dimensions in 60 steps."""
-    assert gain_on_glyphs("diva", embedding_dim=256, steps=40, eval_every=40).gain["recall@1"] > 0.05
+    """Measured: +.088 with 4 × 64 dimensions."""
+    assert gain_on_glyphs("diva", embedding_dim=256).gain["recall@1"] > 0.05

@@ -95,5 +95,5 @@ def test_what_makes_no_sense_is_refused_at_once(options, message):
 
 
 def test_it_learns(gain_on_glyphs):
-    """Measured: +.111 in 60 steps (plain margin +.122)."""
-    assert gain_on_glyphs("mixup", steps=40, eval_every=40).gain["recall@1"] > 0.05
+    """Measured: +.073 (plain margin +.087)."""
+    assert gain_on_glyphs("mixup").gain["recall@1"] > 0.04

@@ -248,7 +248,7 @@ def test_gamma_is_the_papers_at_their_size(prepared):
 
 
 def test_it_learns_and_logs_both_encoders(gain_on_glyphs):
-    """Measured: +.113 in 60 steps of two batches."""
-    result = gain_on_glyphs("sharing", steps=40, eval_every=40)
-    assert result.gain["recall@1"] > 0.05
+    """Measured: +.110 with 2 × 64 dimensions."""
+    result = gain_on_glyphs("sharing", embedding_dim=128)
+    assert result.gain["recall@1"] > 0.04
     assert set(result.history[-1]["watched"]) == {"discriminative", "shared"}

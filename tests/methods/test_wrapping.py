@@ -108,3 +108,21 @@ def test_an_unknown_base_names_the_nearest():
         oodml.make_method("uniform_prior", base="margni")
     with pytest.raises(OodmlError, match="Did you mean 'margin'"):
         oodml.make_method("sharing", base="margni")
+
+
+def test_protocols_reach_the_base_of_every_method_and_its_batches():
+    def resolved(protocol, **method):
+        return oodml.RunConfig(protocol=protocol, method=method, backbone="tiny").resolved()
+
+    for name in ("sharing", "diva", "uniform_prior", "mixup"):
+        assert resolved("revisiting", name=name).method["base"]["normaliser"] == "triplets"
+    inner = resolved("oodml", name="uniform_prior", base="rho").method["base"]["base"]
+    assert inner["normaliser"] == "triplets"
+    diva = resolved("oodml", name="diva")
+    assert diva.method["weighting"] == "batch" and diva.method["sharing"] == diva.method["intra"] == "permuted"
+    assert diva.batch_size == 108
+    assert [resolved("sharing", name="sharing", base=b).samples_per_class for b in ("margin", "proxynca", "npair")] == [
+        4, 1, 2,
+    ]  # fmt: skip
+    chosen = oodml.RunConfig(protocol="sharing", method={"name": "sharing", "base": "npair"}, samples_per_class=7)
+    assert chosen.resolved().samples_per_class == 7

@@ -22,16 +22,20 @@ METHODS = {
     "proxyanchor": "proxyanchor",
     "dropout": {"name": "plain", "loss": "multisimilarity", "dropout": 0.2},
     "s2sd": {"name": "s2sd", "base": "margin", "targets": [16, 24]},
+    "uniform_prior": "uniform_prior",
+    "sharing": "sharing",
+    "diva": {"name": "diva", "queue": 2},
+    "mixup": "mixup",
 }
 
 
 def gradients(config, processes, out):
-    """Loss and gradients of every parameter for one batch, the images in their evaluation view."""
+    """Loss and gradients of every parameter for the batches of a step, the images in their evaluation view."""
     dataset = oodml.load_dataset("patterns")
     job = build_job(config, Path(out), load_pictures(config, dataset, processes), processes, stop_at=None)
     job.source.train = lambda positions, generator: job.source.evaluate(positions)  # no augmentation to differ in
-    (_, _, (positions,)) = next(job.steps(0))
-    loss = job.method.loss(job.batch(positions, 0, 0), job.embedder, 0)
+    _, _, batches = next(job.steps(0))
+    loss = sum(job.method.loss(job.batch(each, 0, turn), job.embedder, 0) for turn, each in enumerate(batches))
     loss.backward()
     distributed.sum_gradients(job.embedder.backbone)
     found = {f"embedder.{n}": p.grad for n, p in job.embedder.named_parameters()}

@@ -1,0 +1,47 @@
+"""The spaces inside a run: train and test scores of each, weights drawn anew, neighbours of other classes."""
+
+import numpy as np
+import pytest
+import torch
+
+import oodml
+from oodml import OodmlError
+from oodml.training import train
+from oodml.training.spaces import Spaces, generalisation_gap, neighbours_across_classes, run_spaces
+
+
+def test_the_gap_of_every_space_and_weights_drawn_anew(settings):
+    run = train(settings(method="sharing", steps=2, eval_every=2, selection="last", metrics=("recall@1",)))
+    rows = {row["space"]: row for row in generalisation_gap(run.path)}
+    again = " (weights drawn anew)"
+    assert set(rows) == {
+        *("embedding", "discriminative", "shared", "features"),
+        *("embedding" + again, "discriminative" + again, "shared" + again),
+    }
+    assert rows["embedding"]["test"] == pytest.approx(run.scores["recall@1"], abs=0.02)
+    assert rows["shared"]["test"] == pytest.approx(run.history[-1]["watched"]["shared"]["recall@1"], abs=0.02)
+    assert [rows[name]["dim"] for name in ("embedding", "shared", "features")] == [8, 4, 64]
+    for row in rows.values():
+        assert row["gap"] == pytest.approx(row["test"] - row["train"])
+
+    kept, drawn = run_spaces(run.path), run_spaces(run.path, reset=True)
+    torch.testing.assert_close(kept.rows["features"], drawn.rows["features"])
+    assert not torch.allclose(kept.rows["shared"], drawn.rows["shared"], atol=0.1)
+    torch.testing.assert_close(drawn.rows["shared"], run_spaces(run.path, reset=True).rows["shared"])
+    labels = oodml.load_dataset("patterns").labels
+    np.testing.assert_array_equal(labels[kept.indices], kept.labels)
+    with pytest.raises(OodmlError, match="Did you mean 'train'"):
+        run_spaces(run.path, side="trian")
+
+
+def test_neighbours_across_classes_are_the_nearest_of_other_classes():
+    rng = np.random.default_rng(0)
+    rows, labels = rng.normal(size=(30, 3)).astype(np.float32), np.arange(30) % 3
+    spaces = Spaces({"one": torch.from_numpy(rows)}, labels, np.arange(30))
+    found = neighbours_across_classes(spaces, np.array([4, 7]), k=4)["one"]
+    for query, nearest in zip((4, 7), found, strict=True):
+        others = [i for i in range(30) if labels[i] != labels[query]]
+        expected = sorted(others, key=lambda i: np.linalg.norm(rows[i] - rows[query]))[:4]
+        assert nearest.tolist() == expected
+    with pytest.raises(OodmlError, match="smaller k"):
+        neighbours_across_classes(spaces, np.array([0]), k=21)
