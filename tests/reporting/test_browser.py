@@ -131,10 +131,12 @@ def test_a_click_on_the_legend_hides_the_method_everywhere(page):
 def test_pointing_at_a_mark_names_the_run(page):
     plot = page.locator("[data-chart='score'] .plot")
     plot.scroll_into_view_if_needed()
-    point = page.locator("[data-chart='score'] .scatterlayer .trace .points path").last.bounding_box()
+    point = page.locator("[data-chart='score'] .scatterlayer .trace .points path").first.bounding_box()
     page.mouse.move(point["x"] + point["width"] / 2, point["y"] + point["height"] / 2)
     page.wait_for_selector("[data-chart='score'] .hoverlayer .hovertext")
-    assert "run" in page.locator("[data-chart='score'] .hoverlayer .hovertext").first.text_content()
+    said = page.locator("[data-chart='score'] .hoverlayer .hovertext").first.text_content()
+    assert said.startswith("margin, shift-1")
+    assert "run" in said
 
 
 def test_no_button_sends_the_data_away(page):

@@ -80,6 +80,17 @@ def test_what_failed_and_how_it_was_made_are_told(whole_page):
     assert "name: made" in made  # the study file
 
 
+def test_an_audit_opens_with_its_own_answer(made_study, tmp_path):
+    path = made_study.folder / "audit.json"
+    path.write_text(json.dumps({"answer": ["Use <margin>.", "Expect 61 %."], "notes": ["2 pictures were unreadable."]}))
+    try:
+        html = report(made_study.table, tmp_path / "r.html").read_text()
+    finally:
+        path.unlink()
+    assert '<p class="answer">Use &lt;margin&gt;.</p>' in html
+    assert '<div class="details"><p>Expect 61 %.</p><p>2 pictures were unreadable.</p></div>' in html
+
+
 def test_numbers_stand_beside_the_papers(made_study, tmp_path):
     """A study named like a published table shows both, and the difference is theirs from ours."""
     from oodml.study.published import published

@@ -39,7 +39,7 @@ def page_html(title: str, words: list[str], subtitle: str, sections: list[Sectio
             title=escape(title),
             subtitle=escape(subtitle),
             answer=escape(first),
-            details=escape(" ".join(rest)),
+            details="".join(f"<p>{escape(sentence)}</p>" for sentence in rest),
             contents=contents,
             sections="".join(map(_section_html, sections)),
             style=(assets / "page.css").read_text(encoding="utf-8"),

@@ -19,13 +19,10 @@ def score_chart(material: Material) -> Chart:
     for metric in material.metrics:
         for show, grid in _shown(material, metric).items():
             means, sds = mean_sd(100 * grid)
-            series = [*_lines(material, metric, show, means, sds)]
-            untrained = 100 * material.table.untrained(metric)
-            if show == SCORE and not np.isnan(untrained).all():
-                hover = [
-                    f"untrained backbone, {s}: {v:.1f}" for s, v in zip(material.table.splits, untrained, strict=True)
-                ]
-                series.append(Series("untrained", material.table.fids, untrained, hover=hover))
+            series = _lines(material, metric, show, means, sds)
+            if show == SCORE:
+                series += [_scored_line(material, method, kind, means) for method, kind in material.scored.items()]
+                series += _untrained_line(material, metric)
             what = metric if show == SCORE else f"{metric}, trained − untrained"
             label = f"{what} (%)" if show == SCORE else f"{what} (points)"
             views[metric, show] = View(series, SHIFT, label, note=_missing(grid, metric))
@@ -41,8 +38,24 @@ def score_chart(material: Material) -> Chart:
     )
 
 
-def difference_chart(material: Material) -> Chart:
-    """Difference to the mean over methods on each split (fig. 2, below)."""
+def _scored_line(material: Material, method: str, kind: str, means: NDArray[np.float64]) -> Series:
+    place, splits = material.style(method), material.table.splits
+    hover = [f"{method} ({kind}), {split}: {v:.1f}" for split, v in zip(splits, means[place], strict=True)]
+    return Series(method, material.table.fids, means[place], hover=hover, style=place)
+
+
+def _untrained_line(material: Material, metric: str) -> list[Series]:
+    values = 100 * material.table.untrained(metric)
+    if np.isnan(values).all():
+        return []
+    hover = [f"untrained backbone, {split}: {v:.1f}" for split, v in zip(material.table.splits, values, strict=True)]
+    return [Series("untrained", material.table.fids, values, hover=hover)]
+
+
+def difference_chart(material: Material) -> Chart | None:
+    """Difference to the mean over methods on each split (fig. 2, below); one method has no other to differ from."""
+    if len(material.trained) < 2:
+        return None
     views: Views = {}
     for metric in material.metrics:
         for show, grid in _shown(material, metric).items():
@@ -88,18 +101,13 @@ def generic_chart(material: Material) -> Chart | None:
     """Encoders that were not trained here beside the best and the worst trained method (fig. 6)."""
     if not material.scored:
         return None
-    table = material.table
     views: Views = {}
     for metric in material.metrics:
-        means = mean_sd(100 * table.scores(metric))[0]
+        means = mean_sd(100 * material.table.scores(metric))[0]
         order = sorted(material.trained, key=lambda m: np.nanmean(means[material.style(m)]))
         ends = {order[-1]: "best trained", order[0]: "worst trained"} if order else {}
-        series = []
-        for method in [*material.scored, *ends]:
-            kind = material.scored.get(method) or ends[method]
-            values = means[material.style(method)]
-            hover = [f"{method} ({kind}), {s}: {v:.1f}" for s, v in zip(table.splits, values, strict=True)]
-            series.append(Series(method, table.fids, values, hover=hover, style=material.style(method)))
+        shown = {**material.scored, **ends}
+        series = [_scored_line(material, method, kind, means) for method, kind in shown.items()]
         views[metric,] = View(series, SHIFT, f"{metric} (%)")
     return Chart(
         "generic",
@@ -137,7 +145,7 @@ def forecast_chart(material: Material) -> Chart | None:
     curve, target, metric = found["curve"], found.get("target"), found["metric"]
     series = [
         Series(
-            "measured",
+            found.get("method") or "measured",
             [p["fid"] for p in curve],
             [100 * p["value"] for p in curve],
             "line",
@@ -162,9 +170,11 @@ def forecast_chart(material: Material) -> Chart | None:
                 1,
             )
         )
-        note = "" if inside else "The target lies outside the measured range: its mark is the nearest measured value."
-    if (error := found.get("leave_one_out_error")) is not None:
-        note = f"Left-out splits were predicted to {100 * error:.1f} points. {note}"
+        note = target.get("sentence") or ""
+        if not inside:
+            note += " The mark stands at the nearest measured value."
+    if not note and (error := found.get("leave_one_out_error")) is not None:
+        note = f"Left-out splits were predicted to {100 * error:.1f} points."
     if found.get("gallery"):
         note += " Gallery of {} classes with {} images each.".format(*found["gallery"])
     view = View(series, SHIFT, f"{metric} (%)", note=note.strip())
