@@ -84,14 +84,16 @@ def read_target(
     device = device or torch.device("cpu")
     found = load_result(run)
     config = RunConfig.load(found.path / "config.yaml")
-    data = load_dataset(config.dataset if dataset is None else dataset)
-    elsewhere = dataset is not None and data.fingerprint != found.data["dataset"]["fingerprint"]
+    images = _load_pictures(config, load_dataset(config.dataset if dataset is None else dataset), device, quiet)
+    data = images.dataset  # without the pictures that could not be read, as the run had it
+    same = data.fingerprint == found.data["dataset"]["fingerprint"]
+    elsewhere = dataset is not None and not same
     chosen = _choose_split(config, data, split, elsewhere)
     _check_data(config, chosen, data, dataset is None, found.path)
-    notes = []
     if not elsewhere:
         _check_unseen(config, data, chosen, found.path)
-    if dataset is None and data.fingerprint != found.data["dataset"]["fingerprint"]:
+    notes = []
+    if dataset is None and not same:
         notes.append(f"The data set {data.name!r} has changed since the run {found.path.name} was trained.")
     if found.data["selection"] != "val":
         notes.append(
@@ -100,9 +102,13 @@ def read_target(
         )
     trained = load_embedder(found.path, str(device))
     trained.embedder.requires_grad_(False)
-    transforms = replace(data.transforms, train=config.transform) if config.transform else None
-    images = load_images(data, device if config.train == "all" else "cpu", quiet=quiet, transforms=transforms)
     return Target(found.path, config, trained, images, chosen, tuple(notes))
+
+
+def _load_pictures(config: RunConfig, data: Dataset, device: torch.device, quiet: bool) -> Images:
+    """Decoded pictures, with the training transform of the run; on the device where a backbone may need them there."""
+    transforms = replace(data.transforms, train=config.transform) if config.transform else None
+    return load_images(data, device if config.train == "all" else "cpu", quiet=quiet, transforms=transforms)
 
 
 def _choose_split(config: RunConfig, data: Dataset, split: Any, elsewhere: bool) -> Split:
