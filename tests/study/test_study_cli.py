@@ -12,6 +12,7 @@ from oodml.cli import study as study_cli  # noqa: F401 - registers its commands
 from oodml.cli import study_papers, study_search  # noqa: F401
 from oodml.cli._app import app
 from oodml.cli._app import out as console
+from oodml.study import execute as study_execute
 from oodml.study.store import Store
 
 
@@ -70,6 +71,22 @@ def test_failures_are_shown_with_their_reason(call, file, noise, trained, tmp_pa
     assert "3 done · 0 running · 1 failed · 0 waiting" in told
     assert "MemoryError: no memory left" in told
     assert run.name in told
+
+
+def test_a_run_that_fails_shows_in_the_exit_status(file, replay, tmp_path, monkeypatch):
+    replayed = study_execute.train
+
+    def sometimes(config, dataset):
+        if config.method == "margin":
+            raise MemoryError("no memory left")
+        replayed(config, dataset)
+
+    monkeypatch.setattr(study_execute, "train", sometimes)
+    words = ["study", "run", str(file), "--out", str(tmp_path / "study"), "--quiet"]
+    result = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert result.exit_code == 1
+    assert "contrastive" in result.output
+    assert "no memory left" in result.output
 
 
 def test_export_has_a_row_a_run(call, trained, tmp_path):

@@ -38,14 +38,17 @@ def run_command(
 ) -> None:
     """Do what is missing of a study; started again, it goes on."""
     from oodml.study import run_study
+    from oodml.study.run import default_folder
     from oodml.study.status import status
 
     settings = _settings(study, setting, dataset, root)
-    place = folder or f"studies/{settings.name}"
+    place = folder or str(default_folder(settings))
     table = run_study(settings, place, engine, quiet, workers=workers, address=address, gpus=gpus)
     show_study(table)
-    _show_failures(status(_places(place), _store(place)))
+    failed = _show_failures(status(_places(place), _store(place)))
     out.print(f"study folder: {place}", highlight=False, soft_wrap=True)
+    if failed:
+        raise typer.Exit(1)
 
 
 @study_app.command("plan")
@@ -60,11 +63,11 @@ def plan_command(
     """Show the grid of a study, the number of its runs and how long they will take."""
     import os
 
-    from oodml.study.run import prepare
+    from oodml.study.run import default_folder, prepare
     from oodml.study.status import counts, estimate_seconds, status
 
     settings = _settings(study, setting, dataset, root)
-    place = folder or f"studies/{settings.name}"
+    place = folder or str(default_folder(settings))
     store = _store(place)
     planned = prepare(settings, store)
     found = status(planned, store)
@@ -136,11 +139,12 @@ def show_study(table: StudyTable, metrics: tuple[str, ...] = ("recall@1", "recal
             out.print(told, highlight=False, soft_wrap=True)
 
 
-def _show_failures(found: list[RunStatus]) -> None:
+def _show_failures(found: list[RunStatus]) -> bool:
     failed = [each for each in found if each.state == "failed"]
     if failed:
         rows = [[each.place.id, each.place.method, _split_name(each), each.place.seed, each.reason] for each in failed]
         print_table(f"{len(failed)} failed; run again to retry", ["run", "method", "split", "seed", "why"], rows)
+    return bool(failed)
 
 
 def _split_name(each: RunStatus) -> str:

@@ -15,11 +15,19 @@ from oodml._errors import OodmlError
 from oodml.study.config import PlannedRun
 from oodml.study.matched import METRIC, matched_recall
 from oodml.study.splits import stored_splits
-from oodml.study.store import Store, open_store
+from oodml.study.store import EMBEDDINGS, FEW_SHOT, RESULT, TRANSFER, Store, open_store
 from oodml.study.table import Row, StudyTable
 
 SETTINGS, PLAN = "study.yaml", "plan.json"
-EMBEDDINGS, MATCHED = "embeddings.safetensors", "matched.json"
+MATCHED = "matched.json"
+READ = (
+    EMBEDDINGS,
+    RESULT,
+    "metrics.jsonl",
+    "config.yaml",
+    FEW_SHOT,
+    TRANSFER,
+)  # what readers of a row's folder ask for
 
 
 @dataclass(frozen=True)
@@ -87,7 +95,7 @@ def smallest_size(folders: list[Path]) -> tuple[int, int]:
 def _trained_rows(
     done: list[Place], results: dict[str, dict[str, Any]], fids: dict[str, float], store: Store
 ) -> list[Row]:
-    folders = {place.id: store.fetch(place.id, [EMBEDDINGS]) for place in done}
+    folders = {place.id: store.fetch(place.id, READ) for place in done}
     match = _plan(store).get("match") or smallest_size([folders[place.id] for place in done])
     rows = []
     for place in done:

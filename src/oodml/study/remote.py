@@ -78,9 +78,10 @@ class RemoteStore(Store):
     def names(self, folder: str) -> list[str]:
         try:
             self.fs.invalidate_cache()
-            return sorted(each.rstrip("/").rpartition("/")[2] for each in self.fs.ls(self._path(folder), detail=False))
+            found = [each.rstrip("/").rpartition("/")[2] for each in self.fs.ls(self._path(folder), detail=False)]
         except FileNotFoundError:
             return []
+        return sorted(name for name in found if not name.startswith("."))  # those are files being written
 
     def publish(self, run_id: str) -> None:
         for name in KEPT:
@@ -91,6 +92,8 @@ class RemoteStore(Store):
     def fetch(self, run_id: str, names: Iterable[str]) -> Path:
         folder = self.folder(run_id)
         for name in names:
+            if name.endswith(".safetensors") and (folder / name).exists():
+                continue  # large, and the same whoever computed it
             content = self.read(f"runs/{run_id}/{name}")
             if content is not None:
                 with atomic_file(folder / name) as temporary:

@@ -22,19 +22,27 @@ POLL_SECONDS = 2.0  # between two looks at runs that somebody else works on
 
 
 def run_study(
-    study: StudyConfig, out: str | Path | Store, engine: str | Engine = "local", quiet: bool = False, **options: Any
+    study: StudyConfig,
+    out: str | Path | Store | None = None,
+    engine: str | Engine = "local",
+    quiet: bool = False,
+    **options: Any,
 ) -> StudyTable:
-    """Do what is missing of the study in the folder (or at the URL) `out`, and read all of it.
+    """Do what is missing of the study in the folder (or at the URL) `out`, by default studies/NAME, and read all of it.
 
     Started again, it goes on: finished runs are re-used, an interrupted run resumes from its checkpoint, a failed one
     is tried again. A run that fails is recorded with its traceback and does not stop the others. Started twice at
     once, the two share the work. `options` are the engine's: `workers=` (local), `address=`, `cpus=`, `gpus=` (ray).
     """
-    store = open_store(out)
+    store = open_store(out if out is not None else default_folder(study))
     planned = prepare(study, store, quiet)
     run_missing(planned, store, make_engine(engine, **options) if isinstance(engine, str) else engine, quiet)
     score_generic(study, store, quiet)
     return load_study(store)
+
+
+def default_folder(study: StudyConfig) -> Path:
+    return Path("studies") / study.name
 
 
 def prepare(study: StudyConfig, store: Store, quiet: bool = False) -> list[PlannedRun]:

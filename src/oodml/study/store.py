@@ -16,6 +16,7 @@ from typing import Any
 from oodml._errors import OodmlError
 from oodml._files import atomic_file, explained
 
+EMBEDDINGS = "embeddings.safetensors"
 RESULT, FAILED, FEW_SHOT, TRANSFER = "result.json", "failed.json", "few_shot.json", "transfer.json"
 
 
@@ -49,7 +50,8 @@ class Store:
     def names(self, folder: str) -> list[str]:
         """The names in a folder below the root."""
         path = self.root / folder
-        return sorted(each.name for each in path.iterdir()) if path.is_dir() else []
+        found = (each.name for each in path.iterdir()) if path.is_dir() else ()
+        return sorted(name for name in found if not name.startswith("."))  # those are files being written
 
     def read_json(self, name: str) -> Any | None:
         content = self.read(name)

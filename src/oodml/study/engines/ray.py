@@ -35,6 +35,8 @@ class RayEngine:
 
     def __call__(self, runs: list[PlannedRun], store: Store) -> Iterator[tuple[PlannedRun, Outcome]]:
         """Hand all runs to the cluster and give each back when it has ended."""
+        if type(store) is Store:
+            store = Store(store.root.absolute())  # the nodes have another current folder
         options: dict[str, Any] = {"num_cpus": self.cpus, "num_gpus": self.gpus, "max_retries": RETRIES}
         task = self.ray.remote(**options)(_task)
         # One object each: nothing of a study is large, and a lost node takes no shared object with it.
