@@ -1,14 +1,17 @@
 """A study from settings to table: the grid, what is re-used, what fails, what is refused before anything runs."""
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 import yaml
 
 import oodml
-from oodml.shift import load_splits
+from oodml.shift import Split, load_splits
 from oodml.study import execute as study_execute
 from oodml.study import load_study
 from oodml.study.config import StudyConfig, plan
@@ -72,6 +75,27 @@ def test_ids_depend_on_what_is_computed_and_on_nothing_else(noise, study, splits
     assert len({run.id for run in first}) == 4
     longer = plan(study(run=study().run | {"steps": 3}), loaded)
     assert not {run.id for run in first} & {run.id for run in longer}
+
+
+def test_ids_are_the_same_in_another_process_and_whatever_the_order_of_keys():
+    """A study that goes on tomorrow, or on another machine, must find its runs."""
+    code = (
+        "from oodml.study.config import StudyConfig, plan; from oodml.shift import Split; import sys, json;"
+        "study = StudyConfig(**json.loads(sys.argv[1]));"
+        "print([run.id for run in plan(study, [Split(['b', 'a'], ['d', 'c'], name='any', fid=3.0)])])"
+    )
+    settings = {
+        "dataset": "glyphs",
+        "methods": {"R": {"name": "rho", "base": {"name": "margin", "beta": 0.6}}, "M": "margin"},
+        "run": {"steps": 5, "backbone": "tiny"},
+    }
+    turned = {key: settings[key] for key in reversed(settings)}
+    turned["methods"] = {"R": {"base": {"beta": 0.6, "name": "margin"}, "name": "rho"}, "M": "margin"}
+    turned["run"] = {"backbone": "tiny", "steps": 5}
+    command = [sys.executable, "-c", code, json.dumps(turned)]
+    elsewhere = subprocess.run(command, env={**os.environ, "PYTHONHASHSEED": "7"}, capture_output=True, text=True)
+    here = [run.id for run in plan(StudyConfig(**settings), [Split(["a", "b"], ["c", "d"], name="else", fid=1.0)])]
+    assert elsewhere.stdout.strip() == str(here), elsewhere.stderr
 
 
 def test_further_axes_name_the_rows(noise, study, splits):
