@@ -36,7 +36,7 @@ def main() -> None:
     parser.add_argument("--views", type=int, default=8)
     parser.add_argument("--shots", nargs="+", type=int, default=[2, 5])
     parser.add_argument("--episodes", type=int, default=10)
-    parser.add_argument("--lr", type=float, help="of the adaptation")
+    parser.add_argument("--lr", type=float, default=1e-4, help="of the adaptation")
     parser.add_argument("--forms", nargs="+", default=["normalised", "raw", "whitened"])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="auto")
@@ -78,7 +78,9 @@ def few_shot(options: argparse.Namespace) -> None:
             for metric in METRICS:
                 cells = [found["zero"][metric], found["few"][metric], found.gain(metric)]
                 shown = [f"{100 * cell.mean:.2f} ± {100 * cell.half_width:.2f}" for cell in cells]
-                rows.append([split.name, metric, shots, f"{100 * run.untrained[metric]:.2f}", *shown])
+                rows.append(
+                    [split.name.removeprefix("official-"), metric, shots, f"{100 * run.untrained[metric]:.2f}", *shown]
+                )
                 rows[-1].append(f"{found.about['seconds']:.0f}")
     columns = ["split", "metric", "shots", "untrained", "zero-shot", "few-shot", "gain", "seconds"]
     print_table(f"{options.dataset}, {options.episodes} episodes", columns, rows)
@@ -93,7 +95,11 @@ def generic(options: argparse.Namespace) -> None:
         for label, form in dict.fromkeys((row.backbone, row.form) for row in rows):
             values = [row.scores[metric] for row in rows if (row.backbone, row.form) == (label, form)]
             cells.append([label, form, *(f"{100 * value:.1f}" for value in values)])
-        print_table(f"{options.dataset}, {metric}, %", ["encoder", "form", *(s.name for s in options.chosen)], cells)
+        print_table(
+            f"{options.dataset}, {metric}, %",
+            ["encoder", "form", *(s.name.removeprefix("official-") for s in options.chosen)],
+            cells,
+        )
 
 
 def capacity(options: argparse.Namespace) -> None:

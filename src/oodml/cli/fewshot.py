@@ -23,7 +23,7 @@ def fewshot_command(
     dataset: str | None = typer.Option(None, help="Another data set than the run's, to adapt to."),
     root: str | None = typer.Option(None, help="With --dataset: where its pictures are."),
     steps: int | None = typer.Option(None, help="Steps of fine-tuning; default: 1000, 1500, 2000 for 2, 5, 10 shots."),
-    lr: float | None = typer.Option(None, help="Learning rate; default: see docs/adaptation.md."),
+    lr: float = typer.Option(1e-4, help="Learning rate of the adaptation."),
     exact: bool = typer.Option(False, help="Fresh augmentations at every step, as published: far slower."),
     views: int | None = typer.Option(None, help="Augmented views computed once; default: as many as the run has."),
     seed: int = typer.Option(0, help="Of batches, mining and augmentation."),
