@@ -172,8 +172,8 @@ class RunConfig(BaseModel):
         values["split"] = split_key(self.split)
         if isinstance(self.dataset, dict) and self.dataset_name != "folder":  # where a known set lies is not what it is
             values["dataset"] = {key: value for key, value in self.dataset.items() if key != "root"}
-        for name in NOT_HASHED:
-            values.pop(name)
+        # A setting left open says nothing: dropped, so that settings added later do not rename the runs of today.
+        values = {name: value for name, value in values.items() if value is not None and name not in NOT_HASHED}
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
 
     def as_dict(self) -> dict[str, Any]:
