@@ -71,6 +71,13 @@ def test_the_verdict_says_no_more_than_the_runs_can_tell(table, use, words):
     assert words in sentence
 
 
+def test_the_interval_is_that_of_the_lead_whoever_has_it():
+    for trained, untrained in ((0.8, 0.7), (0.6, 0.7)):
+        sentence = verdict(standing(trained, untrained), "m", "u")[1]
+        low, high = (float(x) for x in sentence.partition("interval ")[2].partition(")")[0].split(" to "))
+        assert 9.5 < low < high < 10.5
+
+
 def test_without_a_trained_method_only_the_backbone_is_left():
     assert verdict(standing(0.8, 0.7), None, "u")[0] == "u"
 

@@ -38,7 +38,8 @@ def verdict(table: StudyTable, best: str | None, untrained: str) -> tuple[str, s
         gap = f"{100 * (ahead - behind):+.1f} points on the only split"
         return (best if ahead > behind else untrained), f"Training ({best}) against the untrained backbone: {gap}."
     points = f"{100 * abs(found.difference):.1f} points of AGS"
-    told = "" if found.low != found.low else f" (95 % interval {100 * found.low:+.1f} to {100 * found.high:+.1f})"
+    low, high = (found.low, found.high) if found.difference > 0 else (-found.high, -found.low)  # of the lead
+    told = "" if low != low else f" (95 % interval {100 * low:+.1f} to {100 * high:+.1f})"
     if found.distinguishable:
         if found.difference > 0:
             return best, f"Training pays: {best} is {points} ahead of the untrained backbone{told}."
