@@ -13,6 +13,8 @@ from oodml.cli.study import FOLDER, study_app
 @study_app.command("list")
 def list_command(name: str | None = typer.Argument(None, help="One preset, with its settings.")) -> None:
     """List the presets: what each reproduces, and what it still needs."""
+    from itertools import groupby
+
     import yaml
 
     from oodml._errors import unknown_name
@@ -28,11 +30,23 @@ def list_command(name: str | None = typer.Argument(None, help="One preset, with 
             out.print(f"Needs: {', '.join(preset.needs)}", highlight=False, markup=False)
         out.print(yaml.safe_dump(dict(preset.settings), sort_keys=False, allow_unicode=True), markup=False)
         return
-    rows = []
-    for preset in presets().values():
-        needs = preset.needs
-        rows.append([preset.name, preset.header["Reproduces"], f"needs {', '.join(needs)}" if needs else "ready"])
-    print_table("Presets", ["preset", "reproduces", ""], rows)
+    for experiment, versions in groupby(presets().values(), key=lambda each: each.experiment):
+        group = list(versions)
+        out.print(f"\n{experiment}", style="bold", highlight=False)
+        _indented(group[0].header["Reproduces"])
+        if ready := [preset.name for preset in group if not preset.needs]:
+            _indented(", ".join(ready), "cyan")
+        for preset in group:
+            if preset.needs:
+                _indented(f"{preset.name}: needs {', '.join(preset.needs)}", "dim")
+    out.print("\noodml study list NAME shows what a preset costs, what to expect, and its settings.", highlight=False)
+
+
+def _indented(text: str, style: str = "") -> None:
+    from rich.padding import Padding
+    from rich.text import Text
+
+    out.print(Padding(Text(text, style), (0, 0, 0, 2)))
 
 
 @study_app.command("compare")

@@ -28,6 +28,7 @@ class Preset:
     """One version of an experiment: its name, its header and its settings as they stand in the file."""
 
     name: str
+    experiment: str
     header: Mapping[str, str]
     settings: Mapping[str, Any]
 
@@ -82,7 +83,7 @@ def _read(stem: str, text: str) -> list[Preset]:
         settings = {**content["study"], **changes}
         if "run" in changes:
             settings["run"] = {**content["study"].get("run", {}), **changes["run"]}
-        versions.append(Preset(f"{stem}-{version}", header, settings))
+        versions.append(Preset(f"{stem}-{version}", stem, header, settings))
     return versions
 
 
