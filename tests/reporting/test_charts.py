@@ -10,9 +10,9 @@ from oodml.reporting.chart import COLOURS, Style
 from oodml.reporting.interactive import chart_data
 from oodml.reporting.maps import map_charts
 from oodml.reporting.material import gather, mean_sd
-from oodml.reporting.write import build_sections
 from oodml.reporting.run_charts import few_shot_chart, spectra_chart, structure_chart, training_chart
 from oodml.reporting.shift_charts import GAIN, SCORE, ags_chart, difference_chart, score_chart
+from oodml.reporting.write import build_sections
 from oodml.study.ags import ags
 from oodml.study.correlations import structure_correlation
 from oodml.study.store import Store
