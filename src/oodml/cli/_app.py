@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import typer
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -29,7 +30,7 @@ def _version(version: bool = typer.Option(False, "--version", help="Print the ve
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print a table; every column after the first is right-aligned when its cells are numbers."""
-    table = Table(title=title, title_justify="left")
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     texts = [[str(cell) for cell in row] for row in rows]
     for i, column in enumerate(columns):
         numeric = bool(texts) and all(_is_number(row[i]) for row in texts)

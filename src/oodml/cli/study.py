@@ -10,6 +10,7 @@ import typer
 from oodml.cli._app import app, out, print_table
 
 if TYPE_CHECKING:
+    from oodml.evaluation.estimate import Estimate
     from oodml.study import StudyConfig, StudyTable
     from oodml.study.status import RunStatus
 
@@ -121,7 +122,7 @@ def export_command(
 
 
 def show_study(table: StudyTable, metrics: tuple[str, ...] = ("recall@1", "recall@1:matched")) -> None:
-    """Methods down, splits across in order of shift, AGS at the end; one table a metric."""
+    """Methods down, splits across in order of shift, AGS (± half its 95 % interval) at the end; one table a metric."""
     from oodml.study.forecast import study_errors
 
     for metric in (each for each in metrics if each in table.metrics):
@@ -129,14 +130,18 @@ def show_study(table: StudyTable, metrics: tuple[str, ...] = ("recall@1", "recal
         rows = []
         for method in table.methods:
             cells = [table.cell(metric, method, split) for split in table.splits]
-            ags = f"{100 * ranking[method].mean:.1f}" if method in ranking else "–"
+            ags = _in_per_cent(ranking[method]) if method in ranking else "–"
             rows.append([method, *[f"{100 * c.mean:.1f}" if c else "–" for c in cells], ags])
-        heads = [f"FID {fid:.3g}" if fid < 100 else f"FID {fid:.0f}" for fid in table.fids]
-        print_table(f"{metric} in per cent", ["method", *heads, "AGS"], rows)
+        heads = [f"{fid:.3g}" if fid < 100 else f"{fid:.0f}" for fid in table.fids]
+        print_table(f"{metric} in per cent, by the shift of the split (FID)", ["method", *heads, "AGS"], rows)
         if len(set(table.fids)) > 2 and (errors := study_errors(table, metric)):
             error = 100 * sum(errors.values()) / len(errors)
             told = f"A split left out is predicted from the others to {error:.1f} points (mean over methods)."
             out.print(told, highlight=False, soft_wrap=True)
+
+
+def _in_per_cent(value: Estimate) -> str:
+    return f"{100 * value.mean:.1f}" + (f" ±{100 * value.half_width:.1f}" if value.n > 1 else "")
 
 
 def _show_failures(found: list[RunStatus]) -> bool:
