@@ -247,6 +247,21 @@ def test_gamma_is_the_papers_at_their_size(prepared):
     assert scaled_weight(500, 64) == 125
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("sampling", SAMPLERS)
+def test_the_shared_task_compiles(sampling):
+    generator = torch.Generator()
+    loss = oodml.make_loss("margin", num_classes=4, miner=Across(sampling, generator=generator), generator=generator)
+    embeddings, labels = torch.randn(16, 8, requires_grad=True), torch.arange(16) % 4
+    generator.manual_seed(0)
+    eager = loss(embeddings, labels)
+    loss.compile(dynamic=False)
+    generator.manual_seed(0)
+    compiled = loss(embeddings, labels)
+    compiled.backward()
+    torch.testing.assert_close(compiled, eager)
+
+
 def test_it_learns_and_logs_both_encoders(gain_on_glyphs):
     """Measured: +.110 with 2 × 64 dimensions."""
     result = gain_on_glyphs("sharing", embedding_dim=128)

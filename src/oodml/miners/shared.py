@@ -47,7 +47,7 @@ class Shared(TripletMiner):
         dim = embeddings.shape[1]
         same = same_class(labels, len(distances))
         negative, _ = choose(distance_weights(distances, same, dim, self.lower, self.upper), self.generator)
-        same |= labels[negative][:, None] == labels
+        same = same | (labels[negative][:, None] == labels)  # not in place: Inductor cannot compile that here
         by_distance = self.mode == "full"
         weights = distance_weights(distances, same, dim, self.lower, self.upper) if by_distance else ~same
         positive, found = choose(weights, self.generator)
