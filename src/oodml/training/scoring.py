@@ -81,10 +81,15 @@ def cluster(rows: Tensor, k: int, seed: int, processes: Processes) -> Tensor:
     return processes.broadcast(found).to(rows.device)
 
 
+DROPPED = 10  # leading singular values that S2SD (figure 2) leaves out of ρ
+
+
 def shape(embeddings: Tensor, labels: np.ndarray, processes: Processes) -> dict[str, float]:
     """Structure metrics that are single numbers."""
     found: dict[str, float] | None = None
     if processes.is_main:
         values = structure(embeddings, labels)
         found = {name: float(value) for name, value in values.items() if np.ndim(value) == 0}
+        if min(embeddings.shape) > 2 * DROPPED:
+            found[f"rho:drop{DROPPED}"] = float(structure(embeddings, labels, ["rho"], drop=DROPPED)["rho"])
     return processes.broadcast(found)
