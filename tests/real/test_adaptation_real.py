@@ -59,8 +59,9 @@ def test_adaptation_is_worth_more_under_a_larger_shift(gains: dict[int, oodml.tr
 
 def test_generic_features_fall_with_the_shift_at_a_common_size(cars: oodml.Dataset) -> None:
     splits = [official(number) for number in (1, 5, 8)]
+    smallest = min(len(split.test) for split in splits)
     rows = oodml.evaluate_pretrained(
-        cars, splits, metrics=["recall@1", "recall@1:matched"], match=(62, 12), forms=["normalised"], quiet=True
+        cars, splits, metrics=["recall@1", "recall@1:matched"], match=(smallest, 12), forms=["normalised"], quiet=True
     )
     matched = [row.scores["recall@1:matched"] for row in rows]
     assert matched[0] > matched[1] > matched[2], matched

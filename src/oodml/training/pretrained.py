@@ -14,6 +14,7 @@ from oodml._errors import OodmlError, unknown_name
 from oodml.config import as_split, check_backbone
 from oodml.data import Dataset, load_dataset, load_images
 from oodml.evaluation import evaluate
+from oodml.evaluation._request import MATCHED, MATCHED_ERROR
 from oodml.models import Backbone, extract_features, make_backbone
 from oodml.shift import Split, load_splits
 from oodml.training.scoring import check_metrics
@@ -98,7 +99,7 @@ def evaluate_pretrained(
         One row an encoder, split and form. Features come from the cache that training uses too.
     """
     check_forms(forms)
-    check_metrics(metrics or ())
+    check_metrics(name for name in metrics or () if name not in (MATCHED, MATCHED_ERROR))
     encoders = encoder_specs(backbones)
     data = load_images(load_dataset(dataset), quiet=quiet).dataset  # without pictures that cannot be read
     chosen = read_splits(data, splits)
