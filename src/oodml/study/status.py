@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import time
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Literal
 
 import numpy as np
 
+from oodml._progress import track
 from oodml.study.config import PlannedRun
 from oodml.study.follow import shared_dataset
 from oodml.study.load import Place
@@ -18,6 +20,7 @@ from oodml.training import train
 
 State = Literal["done", "running", "failed", "waiting"]
 CALIBRATION_STEPS = 8
+CALIBRATION_SECONDS = 60
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,8 @@ def _state(place: Place | PlannedRun, store: Store) -> RunStatus:
 def estimate_seconds(statuses: list[RunStatus], planned: list[PlannedRun], calibrate: bool = True) -> float | None:
     """Seconds of work that the missing runs are, one after the other; None where nothing tells.
 
-    A method's finished runs tell; one that has none is tried for a few steps where `calibrate` allows it.
+    A method's finished runs tell; one that has none is tried for a few steps where `calibrate` allows it. After a
+    minute of trying, the others count as what the known ones take on average.
     """
     seen: dict[str, list[float]] = {}
     for each in statuses:
@@ -66,16 +70,17 @@ def estimate_seconds(statuses: list[RunStatus], planned: list[PlannedRun], calib
     for run in planned:
         if run.id in todo:
             by_method.setdefault(run.method, []).append(run)
-    total = 0.0
-    for method, runs in by_method.items():
-        if method in seen:
-            each_takes = float(np.mean(seen[method]))
-        elif calibrate:
-            each_takes = calibration(runs[0])
+    costs = {method: float(np.mean(seconds)) for method, seconds in seen.items()}
+    unknown = [method for method in by_method if method not in costs]
+    if unknown and not calibrate:
+        return None
+    began = time.monotonic()
+    for method in track(unknown, "Trying methods"):
+        if costs and time.monotonic() - began > CALIBRATION_SECONDS:
+            costs[method] = float(np.mean(list(costs.values())))
         else:
-            return None
-        total += each_takes * len(runs)
-    return total
+            costs[method] = calibration(by_method[method][0])
+    return sum(costs[method] * len(runs) for method, runs in by_method.items())
 
 
 def calibration(run: PlannedRun) -> float:
