@@ -133,7 +133,7 @@ def show_study(table: StudyTable, metrics: tuple[str, ...] = ("recall@1", "recal
             ags = _in_per_cent(ranking[method]) if method in ranking else "–"
             rows.append([method, *[f"{100 * c.mean:.1f}" if c else "–" for c in cells], ags])
         heads = [f"{fid:.3g}" if fid < 100 else f"{fid:.0f}" for fid in table.fids]
-        print_table(f"{metric} in per cent, by the shift of the split (FID)", ["method", *heads, "AGS"], rows)
+        print_table(f"{metric} in per cent, by FID", ["method", *heads, "AGS"], rows)
         if len(set(table.fids)) > 2 and (errors := study_errors(table, metric)):
             error = 100 * sum(errors.values()) / len(errors)
             told = f"A split left out is predicted from the others to {error:.1f} points (mean over methods)."
