@@ -88,16 +88,15 @@ def all_triplets_hinge(
     """
     with torch.no_grad():
         b = matrix.shape[1]
-        weights = torch.zeros_like(matrix)
-        count, triplets = matrix.new_zeros(()), torch.zeros((), dtype=torch.int64, device=matrix.device)
+        weights, count = torch.zeros_like(matrix), matrix.new_zeros(())
+        triplets = (positives.sum(1) * negatives.sum(1)).sum()
+        far = matrix.masked_fill(~negatives, torch.inf)  # what is no negative is never near enough
         pairs = positives.flatten().nonzero()[:, 0]  # a·b + p
         for pair in pairs.split(max(1, _BLOCK // b)):
             a = pair // b
             reach = matrix.flatten().index_select(0, pair) + margin
-            others = negatives.index_select(0, a)
-            active = ((matrix.index_select(0, a) < reach[:, None]) & others).to(matrix.dtype)
+            active = (far.index_select(0, a) < reach[:, None]).to(matrix.dtype)
             nearer = active.sum(1)
             weights.index_add_(0, a, active, alpha=-1).view(-1).index_add_(0, pair, nearer)
             count += nearer.sum()
-            triplets += others.sum()
     return (weights * matrix).sum() + margin * count, count, triplets

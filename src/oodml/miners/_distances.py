@@ -126,7 +126,8 @@ class _Euclidean(torch.autograd.Function):
         mirrored = weights[:, : len(x)].T
         if len(x) == len(references):
             weights = weights + mirrored
-            return weights.sum(1, keepdim=True) * x - weights @ x, None
+            weights.diagonal().sub_(weights.sum(1))  # then Σ_j W_ij (x_i − x_j) is one product
+            return torch.addmm(x, weights, x, beta=0, alpha=-1), None
         total = weights.sum(1, keepdim=True) + mirrored.sum(1, keepdim=True)
         return total * x - torch.addmm(weights @ references, mirrored, x), None
 
