@@ -4,12 +4,13 @@ import csv
 import json
 import shutil
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 import oodml
 from oodml.cli import study as study_cli  # noqa: F401 - registers its commands
-from oodml.cli import study_papers, study_search  # noqa: F401
+from oodml.cli import study_papers, study_search, study_structure  # noqa: F401
 from oodml.cli._app import app
 from oodml.cli._app import out as console
 from oodml.study import execute as study_execute
@@ -160,3 +161,17 @@ def test_search_prints_the_method_to_use(call, noise, tmp_path):
     )
     assert "loss.margin" in told
     assert "name: plain" in told
+
+
+def test_structure_is_shown_as_such_and_as_a_change(call, trained):
+    table = oodml.study.load_study(trained)
+    method = table.trained[0]
+    assert f"{np.nanmean(table.structure('pi_ratio')[0]):.4g}" in call("structure", trained)
+    changed = next(line for line in call("structure", trained, "--base", method).splitlines() if method in line)
+    assert "+0.0" in changed and not any(
+        digit in changed.replace(method, "").replace("0.0", "") for digit in "123456789"
+    )
+    with pytest.raises(oodml.OodmlError, match="trained method of the study"):
+        call("structure", trained, "--base", "nobody")
+    with pytest.raises(oodml.OodmlError, match="side with structure"):
+        call("structure", trained, "--side", "left")

@@ -24,14 +24,15 @@ def structure_command(
     measures = sorted({name for row in table.rows for name in row.structure.get(side, ())})
     if side not in ("train", "test") or not measures:
         raise unknown_name("side with structure metrics:", side, ("train", "test"))
-    if base is not None and base not in table.methods:
-        raise unknown_name("method of the study", base, table.methods)
-    values = np.stack([np.nanmean(table.structure(name, side), axis=(1, 2)) for name in measures], axis=1)
+    if base is not None and base not in table.trained:
+        raise unknown_name("trained method of the study", base, table.trained)
+    kept = [table.methods.index(name) for name in table.trained]
+    values = np.stack([np.nanmean(table.structure(name, side)[kept], axis=(1, 2)) for name in measures], axis=1)
     if base is not None:
-        origin = values[table.methods.index(base)]
+        origin = values[table.trained.index(base)]
         cells = [[f"{v:+.1f}" for v in row] for row in 100 * (values - origin) / np.abs(origin)]
     else:
         cells = [[f"{v:.4g}" for v in row] for row in values]
     what = f"change against {base} in per cent" if base else "mean over splits and seeds"
-    rows = [[m, *c] for m, c in zip(table.methods, cells, strict=True) if m in table.trained]
+    rows = [[method, *row] for method, row in zip(table.trained, cells, strict=True)]
     print_table(f"Structure on {side} classes, {what}", ["method", *measures], rows)

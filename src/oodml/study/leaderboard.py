@@ -56,7 +56,7 @@ def ranking(table: StudyTable, metric: str) -> dict[str, Estimate]:
 
 def as_markdown(board: dict[str, Any], title: str = "Leaderboard") -> str:
     """The same for people: one table a metric, per cent, and a sentence on each pair of neighbours."""
-    names = [f"{each['name']} (FID {each['fid']:.3g})" for each in board["splits"]]
+    names = [f"{each['name']} (FID {each['fid']:.1f})" for each in board["splits"]]
     parts = [f"# {title}"]
     for metric, standing in board["metrics"].items():
         heads = ["#", "method", "kind", standing["ranked_by"], *names]
