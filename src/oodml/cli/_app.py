@@ -1,8 +1,9 @@
-"""The application object that the command files add to, and the tables they print."""
+"""The application object that the command files add to, the settings they are given and the tables they print."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import typer
 from rich import box
@@ -26,6 +27,21 @@ def _version(version: bool = typer.Option(False, "--version", help="Print the ve
     if version:
         out.print(oodml.__version__)
         raise typer.Exit
+
+
+def parse_settings(settings: list[str]) -> dict[str, Any]:
+    """What `--set key=value` gave, the values read as YAML."""
+    import yaml
+
+    from oodml._errors import OodmlError
+
+    found = {}
+    for each in settings:
+        key, equals, text = each.partition("=")
+        if not equals:
+            raise OodmlError(f"--set takes key=value, got {each!r}.")
+        found[key] = yaml.safe_load(text)
+    return found
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from oodml.cli._app import app, out, print_table
+from oodml.cli._app import app, out, parse_settings, print_table
 
 if TYPE_CHECKING:
     from oodml.evaluation.estimate import Estimate
@@ -157,10 +157,9 @@ def _split_name(each: RunStatus) -> str:
 
 
 def _settings(study: str, changes: list[str], dataset: str | None, root: str | None) -> StudyConfig:
-    from oodml.cli.train import _parse
     from oodml.study.presets import load_preset_or_file
 
-    values = _parse(changes) | ({"dataset": dataset} if dataset else {})
+    values = parse_settings(changes) | ({"dataset": dataset} if dataset else {})
     settings = load_preset_or_file(study, **values)
     if root is None:
         return settings

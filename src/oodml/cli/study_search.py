@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 
-from oodml.cli._app import out, print_table
+from oodml.cli._app import out, parse_settings, print_table
 from oodml.cli.study import study_app
 
 
@@ -22,11 +22,10 @@ def search_command(
     """Search a method's options on validation classes; the test classes are never touched (extra `search`)."""
     import yaml
 
-    from oodml.cli.train import _parse
     from oodml.config import RunConfig
     from oodml.study.search import search
 
-    values = {**_parse(setting), "method": yaml.safe_load(method)}
+    values = {**parse_settings(setting), "method": yaml.safe_load(method)}
     found = search(RunConfig.load(config, **values) if config else RunConfig(**values), folder, trials, metric)
     best = sorted(found.trials, key=lambda trial: -trial[1])[:10]
     names = list(dict.fromkeys(name for options, _ in best for name in options))

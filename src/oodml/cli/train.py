@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from oodml.cli._app import app, out, print_table
+from oodml.cli._app import app, out, parse_settings, print_table
 
 if TYPE_CHECKING:
     from oodml.training import Result
@@ -66,7 +66,7 @@ def train_command(
         "device": device,
     }
     values: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
-    values |= _parse(setting) | ({"quiet": True} if quiet else {})
+    values |= parse_settings(setting) | ({"quiet": True} if quiet else {})
     if root is not None:
         values["dataset"] = {"name": values.get("dataset", "folder"), "root": root}
     settings = RunConfig.load(config, **values) if config is not None else RunConfig(**values)
@@ -76,20 +76,6 @@ def train_command(
         console.print(str(stopped))
         sys.exit(130)
     _show(result)
-
-
-def _parse(settings: list[str]) -> dict[str, Any]:
-    import yaml
-
-    from oodml._errors import OodmlError
-
-    found = {}
-    for each in settings:
-        key, equals, text = each.partition("=")
-        if not equals:
-            raise OodmlError(f"--set takes key=value, got {each!r}.")
-        found[key] = yaml.safe_load(text)
-    return found
 
 
 def _show(result: Result) -> None:

@@ -144,10 +144,13 @@ class Splits(list[Split]):
 def save_splits(path: str | Path, splits: Sequence[Split]) -> None:
     """Write a series of splits with its progression as one JSON file, whole or not at all."""
     _check_names(splits, str(path))
+    write_json(Path(path), series_to_json(splits))
+
+
+def series_to_json(splits: Sequence[Split]) -> dict[str, Any]:
+    """A series of splits with its progression as plain data."""
     progression = getattr(splits, "progression", [])
-    write_json(
-        Path(path), {"format": SERIES_FORMAT, "splits": [s.to_json() for s in splits], "progression": progression}
-    )
+    return {"format": SERIES_FORMAT, "splits": [s.to_json() for s in splits], "progression": progression}
 
 
 def load_splits(path: str | Path) -> Splits:

@@ -6,14 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from oodml._errors import OodmlError
-from oodml.data import load_dataset, load_images
 from oodml.models import Backbone
-from oodml.study.config import StudyConfig
-from oodml.study.score import score_splits
-from oodml.study.splits import stored_splits
+from oodml.study.score import score_splits, splits_and_pictures
 from oodml.study.store import Store, open_store
 from oodml.training.pretrained import check_forms, describe, encoder_specs, in_form
 
@@ -35,10 +29,7 @@ def score_pretrained(
     check_forms([form])
     encoders = encoder_specs(backbones)
     store = open_store(folder)
-    splits, settings = stored_splits(store), store.read("study.yaml")
-    if not splits or settings is None:
-        raise OodmlError(f"{store.url} holds no study with splits. Run one with `oodml study run` first.")
-    data = load_images(load_dataset(StudyConfig(**yaml.safe_load(settings)).dataset), quiet=quiet).dataset
+    splits, data = splits_and_pictures(store, quiet)
     found = []
     for encoder in encoders:
         label, features = describe(data, device=device, quiet=quiet, **encoder)

@@ -21,7 +21,9 @@ from oodml._progress import stage
 from oodml.data import Dataset, load_dataset, load_images
 from oodml.evaluation import evaluate
 from oodml.shift import Split
+from oodml.study.config import StudyConfig
 from oodml.study.matched import smallest_test_set
+from oodml.study.splits import stored_splits
 from oodml.study.store import Store, open_store
 
 Encoder = Callable[[list[Image.Image]], Any]
@@ -48,15 +50,8 @@ def score_study(
             See `read_embeddings` for what an .npz holds.
         normalise: divide each vector by its norm first; without, distances are Euclidean as given.
     """
-    from oodml.study.config import StudyConfig
-    from oodml.study.splits import stored_splits
-
     store = open_store(folder)
-    splits, settings = stored_splits(store), store.read("study.yaml")
-    if not splits or settings is None:
-        raise OodmlError(f"{store.url} holds no study with splits. Run one with `oodml study run`, then score.")
-    dataset = load_dataset(StudyConfig(**yaml.safe_load(settings)).dataset)
-    dataset = load_images(dataset, quiet=quiet).dataset  # without pictures that cannot be read, as the runs
+    splits, dataset = splits_and_pictures(store, quiet)
     if isinstance(encoder, str) and ":" in encoder and not Path(encoder).exists():
         encoder = find_encoder(encoder)
     if callable(encoder):
@@ -64,6 +59,15 @@ def score_study(
     else:
         rows = read_embeddings(Path(encoder), dataset, splits)
     return score_splits(store, label, kind, dataset, splits, rows, normalise)
+
+
+def splits_and_pictures(store: Store, quiet: bool = False) -> tuple[list[Split], Dataset]:
+    """A study's splits and its data set, without pictures that cannot be read, as its runs had it."""
+    splits, settings = stored_splits(store), store.read("study.yaml")
+    if not splits or settings is None:
+        raise OodmlError(f"{store.url} holds no study with splits. Run one with `oodml study run`, then score.")
+    dataset = load_dataset(StudyConfig(**yaml.safe_load(settings)).dataset)
+    return splits, load_images(dataset, quiet=quiet).dataset
 
 
 def score_splits(

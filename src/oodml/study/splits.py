@@ -10,7 +10,7 @@ from oodml._errors import OodmlError
 from oodml.data import Dataset
 from oodml.models import extract_features
 from oodml.shift import Split, Splits, build_splits, load_official, load_splits
-from oodml.shift.split import SERIES_FORMAT
+from oodml.shift.split import series_to_json
 from oodml.study.config import BuildSplits, OfficialSplits, StudyConfig
 from oodml.study.store import Store
 from oodml.training.sets import choose_split
@@ -82,8 +82,7 @@ def _build(options: BuildSplits, dataset: Dataset, store: Store, quiet: bool) ->
 
 def _keep(splits: Splits, store: Store) -> None:
     # Through JSON and back: a recipe with tuples would not equal itself read again.
-    held = {"format": SERIES_FORMAT, "splits": [s.to_json() for s in splits], "progression": splits.progression}
-    store.write_json(FILE, json.loads(json.dumps(held)))
+    store.write_json(FILE, json.loads(json.dumps(series_to_json(splits))))
     chosen = {split.fid for split in splits}
     steps = [{"step": i, "fid": s["fid"], "chosen": s["fid"] in chosen} for i, s in enumerate(splits.progression)]
     if steps:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections import Counter
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -16,7 +14,7 @@ from oodml.study.config import PlannedRun
 from oodml.study.follow import shared_dataset
 from oodml.study.load import Place
 from oodml.study.store import Store
-from oodml.training import train
+from oodml.study.trial import try_run
 
 State = Literal["done", "running", "failed", "waiting"]
 CALIBRATION_STEPS = 8
@@ -90,10 +88,7 @@ def calibration(run: PlannedRun) -> float:
     the final scores, of which only the evaluations are repeated.
     """
     settings = run.config.resolved()
-    with tempfile.TemporaryDirectory(prefix="oodml-calibration-") as folder:
-        short = {"steps": CALIBRATION_STEPS, "epochs": None, "eval_every": CALIBRATION_STEPS, "selection": "last"}
-        short |= {"out": str(Path(folder) / "run"), "quiet": True}
-        found = train(settings.model_copy(update=short), shared_dataset(settings.dataset)).data
+    found = try_run(settings, shared_dataset(settings.dataset), CALIBRATION_STEPS)
     batch = settings.batch_size or 1
     steps = settings.steps or (settings.epochs or 1) * found["steps_per_epoch"]
     fixed = max(0.0, found["seconds"] - found["train_seconds"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import tempfile
 import threading
 import warnings
 from collections.abc import Iterable, Iterator
@@ -22,7 +21,7 @@ from oodml.study.audit.sizing import METHODS, SEEDS, Clock, Cost, Size
 from oodml.study.config import PlannedRun, StudyConfig, plan
 from oodml.study.engines import make_engine
 from oodml.study.store import Store
-from oodml.training import train
+from oodml.study.trial import try_run
 
 CALIBRATION_STEPS = 10
 UNKNOWN = Cost(2.0, 0.05)
@@ -55,20 +54,17 @@ def measure_costs(study: StudyConfig, split: Split, pictures: Pictures, clock: C
     costs: list[Cost] = []
     began, threads = clock.spent, torch.get_num_threads()
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // workers))  # as the runs will have
-    with tempfile.TemporaryDirectory(prefix="oodml-audit-") as folder:
-        for run in plan(study.model_copy(update={"seeds": [0]}), [split]):
-            if costs and clock.spent - began > 0.1 * clock.total:
-                break
-            short = {"steps": CALIBRATION_STEPS, "eval_every": CALIBRATION_STEPS, "quiet": True}
-            config = run.config.model_copy(update={**short, "out": str(Path(folder) / run.id)})
-            try:
-                found = train(config, pictures.dataset).data
-            except OodmlError:  # its runs will fail and record why; the others go on
-                costs.append(costs[-1] if costs else UNKNOWN)
-                continue
-            step = found["train_seconds"] / CALIBRATION_STEPS
-            fixed = found["seconds"] - found["train_seconds"]
-            costs.append(Cost(SLOWER_SIDE_BY_SIDE * fixed, SLOWER_SIDE_BY_SIDE * step))
+    for run in plan(study.model_copy(update={"seeds": [0]}), [split]):
+        if costs and clock.spent - began > 0.1 * clock.total:
+            break
+        try:
+            found = try_run(run.config, pictures.dataset, CALIBRATION_STEPS)
+        except OodmlError:  # its runs will fail and record why; the others go on
+            costs.append(costs[-1] if costs else UNKNOWN)
+            continue
+        step = found["train_seconds"] / CALIBRATION_STEPS
+        fixed = found["seconds"] - found["train_seconds"]
+        costs.append(Cost(SLOWER_SIDE_BY_SIDE * fixed, SLOWER_SIDE_BY_SIDE * step))
     torch.set_num_threads(threads)
     return costs
 

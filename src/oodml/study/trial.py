@@ -1,0 +1,19 @@
+"""A few steps of a run, tried to learn what the whole of it costs here."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from oodml.config import RunConfig
+from oodml.data import Dataset
+from oodml.training import train
+
+
+def try_run(config: RunConfig, dataset: Dataset, steps: int) -> dict[str, Any]:
+    """The result of `steps` steps and one evaluation of the run; nothing of it stays on disk."""
+    with tempfile.TemporaryDirectory(prefix="oodml-trial-") as folder:
+        short = {"steps": steps, "epochs": None, "eval_every": steps, "selection": "last"}
+        short |= {"out": str(Path(folder) / "run"), "quiet": True}
+        return train(config.model_copy(update=short), dataset).data
