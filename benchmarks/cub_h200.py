@@ -12,17 +12,18 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 import oodml
 
-METHODS = {
-    "margin": "margin",
-    "multisimilarity": "multisimilarity",
-    "rho": "rho",
-    "s2sd": {"name": "s2sd", "base": "multisimilarity"},
+METHODS: dict[str, tuple[Any, str]] = {  # name -> (method, protocol)
+    "margin": ("margin", "revisiting"),
+    "multisimilarity": ("multisimilarity", "revisiting"),
+    "rho": ("rho", "revisiting"),
+    "s2sd": ({"name": "s2sd", "base": "multisimilarity"}, "s2sd"),
 }
 
 
@@ -43,10 +44,11 @@ def main() -> None:
     dataset = oodml.load_dataset(spec)
     rows = []
     for name in options.methods:
+        method, protocol = METHODS[name]
         config = oodml.RunConfig(
             dataset=spec,
-            protocol="revisiting",
-            method=METHODS[name],
+            protocol=protocol,
+            method=method,
             backbone=options.backbone,
             weights=options.weights,
             embedding_dim=128,
