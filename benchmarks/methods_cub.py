@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ RUNS: dict[str, tuple[Any, str, int, float]] = {
     "margin-128": ("margin", "revisiting", 128, 1),
     "margin-256": ("margin", "revisiting", 256, 1),
     "margin-512": ("margin", "revisiting", 512, 1),
+    "margin-256, sharing's protocol": ("margin", "sharing", 256, 1),  # its batches and augmentation: its fair base
     "rho": ("rho", "revisiting", 128, 1),
     "sharing": ("sharing", "sharing", 256, 1),
     "sharing-long": ("sharing", "sharing", 256, 2),
@@ -80,7 +82,7 @@ def main() -> None:
     for name in chosen:
         for seed in range(options.seeds):
             settings = glyphs_settings(name, options) if options.dataset == "glyphs" else settings_of(name, options)
-            out = str(options.out / f"{name.replace(', ', '-').replace(' ', '-')}-{seed}")
+            out = str(options.out / f"{re.sub('[^a-z0-9_]+', '-', name)}-{seed}")
             common = {"dataset": spec, "seed": seed, "device": options.device, "quiet": True, "out": out}
             rows.append(row_of(name, oodml.train(oodml.RunConfig(**common, **settings), dataset)))
             add_gain_over_margin(rows)
@@ -124,11 +126,16 @@ def row_of(name: str, result: oodml.Result) -> dict[str, Any]:
 
 def add_gain_over_margin(rows: list[dict[str, Any]]) -> None:
     """Beside each run: how far it is above plain margin of the same size and seed, where that was run."""
-    plain = {(r["embedding_dim"], r["seed"]): r for r in rows if r["run"].startswith("margin")}
+    plain = {key_of(row): row for row in rows if row["run"].startswith("margin")}
     for row in rows:
-        base = plain.get((row["embedding_dim"], row["seed"]))
+        base = plain.get(key_of(row))
         row["over_margin"] = row["scores"]["recall@1"] - base["scores"]["recall@1"] if base else None
         row["speed_of_margin"] = row["images_per_second"] / base["images_per_second"] if base else None
+
+
+def key_of(row: dict[str, Any]) -> tuple[int, int, int]:
+    """What a run and its base share: size, seed and samples a class (the protocol of sharing has four)."""
+    return row["embedding_dim"], row["seed"], row["config"]["samples_per_class"]
 
 
 def show(rows: list[dict[str, Any]]) -> None:
