@@ -40,6 +40,7 @@ def test_the_views_are_those_of_the_banded_products(batch, kind, seed):
     }[kind]()
     assert enlarges(views)
     fast = view_enlarged(padded, views, 32)
+    assert fast.is_contiguous(memory_format=torch.channels_last)
     torch.testing.assert_close(fast, view_padded(padded, views, 32), atol=2e-5, rtol=0)
     # The path for large pictures works in whole grey levels.
     torch.testing.assert_close(fast, view_each(pictures, views, 32), atol=1.01 / 255, rtol=0)

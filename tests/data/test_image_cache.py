@@ -291,6 +291,22 @@ def test_batches_gathered_for_a_gpu_equal_those_of_the_cpu(birds: Path, cache: P
     assert (view_padded(batch, views, 16) - images.eval_view(rows)).abs().max() < 1e-6
 
 
+@pytest.mark.parametrize("widths", [(30,), (30, 31)], ids=["one size", "two sizes"])
+def test_gathered_batches_hold_the_pictures_of_a_subset_too(tmp_path: Path, cache: Path, picture, widths):
+    for i in range(12):
+        (tmp_path / "d" / str(i % 3)).mkdir(parents=True, exist_ok=True)
+        picture(i, widths[i % len(widths)], 20).save(tmp_path / "d" / str(i % 3) / f"{i}.png")
+    whole = load(tmp_path / "d").dataset
+    for ds in (whole, whole.subset(np.array([1, 2, 7, 10]))):
+        images = load_images(ds, transforms=SMALL, quiet=True, workers=1)
+        assert (images._common_size is not None) == (len(widths) == 1)
+        rows = np.array([3, 0, 3, 1])
+        for shown, i in zip(images._padded(rows), rows, strict=True):
+            pixels = images.pixels(i)
+            assert np.array_equal(shown[: pixels.shape[0], : pixels.shape[1]].numpy(), pixels)
+            assert np.array_equal(pixels, np.asarray(_cache.shrink(ds.image(i), 20)))
+
+
 def test_evaluation_view_is_resize_and_centre_crop_of_the_picture(birds: Path, cache: Path):
     images = load(birds)
     for i in (0, 9):

@@ -150,7 +150,7 @@ def enlarges(views: Views) -> bool:
 
 
 def view_enlarged(pictures: Tensor, views: Views, size: int) -> Tensor:
-    """Apply views that only enlarge to small pictures (b, H, W, 3) uint8: (b, 3, size, size) in [0, 1].
+    """Apply views that only enlarge to small pictures (b, H, W, 3) uint8: (b, 3, size, size) in [0, 1], channels last.
 
     Bilinear interpolation at the places the window shows, held inside the box: the whole batch in one call, where
     `view_each` would spend its time on calling.
@@ -166,9 +166,12 @@ def view_enlarged(pictures: Tensor, views: Views, size: int) -> Tensor:
 
     y = places(target, views.y, views.top, views.height, views.rows, height)
     x = places(mirrored, views.x, views.left, views.width, views.columns, width)
-    grid = torch.stack(torch.broadcast_tensors(x[:, None, :], y[:, :, None]), dim=-1)
+    # Every pass over arrays of this size counts: one for the grid (a pair of numbers is a complex one), and one to
+    # scale and to lay out the pixels as the networks want them.
+    grid = torch.view_as_real(torch.complex(x[:, None, :], y[:, :, None]))
     planes = pictures.permute(0, 3, 1, 2).float()
-    return F.grid_sample(planes, grid, align_corners=True, padding_mode="border").mul_(1 / 255)
+    seen = F.grid_sample(planes, grid, align_corners=True, padding_mode="border")
+    return torch.mul(seen, 1 / 255, out=torch.empty_like(seen, memory_format=torch.channels_last))
 
 
 def view_each(pictures: Sequence[np.ndarray], views: Views, size: int) -> Tensor:

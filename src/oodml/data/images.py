@@ -76,6 +76,7 @@ class Images:
         self._chunks = torch.from_numpy(cache.pixels).view(torch.int64)  # 8 bytes at a time: a gather moves words
         self.resident = device.type != "cuda" or _fits(self._chunks, device)
         self._small = max(cache.heights.max(initial=0), cache.widths.max(initial=0)) <= _SMALL
+        self._common_size = _common_size(cache)
         self._packed = None
         if device.type == "cuda" and self.resident:
             self._chunks = self._chunks.to(device)
@@ -158,18 +159,26 @@ class Images:
         height = int(self.heights[rows].max(initial=1))
         across = -(-int(self.widths[rows].max(initial=1)) // CHUNK_PIXELS)
         place = self._send if self.resident else torch.from_numpy
+        if self._common_size:
+            table = self._chunks.view(-1, self._common_size * self._chunks.shape[1])
+            chosen = place(self._starts[rows] // self._common_size)
+        else:
+            table, chosen = self._chunks, self._chunks_of(rows, height, across, place)
+        if self.resident:
+            words = table.index_select(0, chosen)
+        else:
+            words = torch.empty(len(chosen), table.shape[1], dtype=torch.int64, pin_memory=True)
+            torch.index_select(table, 0, chosen, out=words)
+            words = words.to(self.device, non_blocking=True)
+        return words.view(torch.uint8).view(len(rows), height, across * CHUNK_PIXELS, 3)
+
+    def _chunks_of(self, rows: np.ndarray, height: int, across: int, place: Callable[[np.ndarray], Tensor]) -> Tensor:
+        """Where the chunks of these pictures lie, each picture padded to (height, across): flat."""
         starts, heights, widths = (place(a[rows]) for a in (self._starts, self.heights, self.widths))
         pitch = (widths + CHUNK_PIXELS - 1) // CHUNK_PIXELS
         down = torch.arange(height, device=starts.device).expand(len(rows), height).minimum(heights[:, None] - 1)
         along = torch.arange(across, device=starts.device).expand(len(rows), across).minimum(pitch[:, None] - 1)
-        chunk = (starts[:, None] + down * pitch[:, None])[:, :, None] + along[:, None, :]
-        if self.resident:
-            words = self._chunks.index_select(0, chunk.view(-1))
-        else:
-            words = torch.empty(chunk.numel(), self._chunks.shape[1], dtype=torch.int64, pin_memory=True)
-            torch.index_select(self._chunks, 0, chunk.view(-1), out=words)
-            words = words.to(self.device, non_blocking=True)
-        return words.view(torch.uint8).view(len(rows), height, across * CHUNK_PIXELS, 3)
+        return ((starts[:, None] + down * pitch[:, None])[:, :, None] + along[:, None, :]).view(-1)
 
     def _send(self, values: np.ndarray) -> Tensor:
         host = torch.from_numpy(np.ascontiguousarray(values))
@@ -181,6 +190,15 @@ def _pack(cache: PixelCache, device: torch.device) -> Tensor:
     chunk = CHUNK_PIXELS * 3
     pitches = -(-cache.widths // CHUNK_PIXELS) * chunk
     return torch.from_numpy(np.stack([cache.starts * chunk, pitches, cache.heights, cache.widths])).to(device)
+
+
+def _common_size(cache: PixelCache) -> int | None:
+    """Chunks of a picture where all pictures have one size and begin at multiples of it: each is a row of a table."""
+    sizes = cache.heights * -(-cache.widths // CHUNK_PIXELS)
+    if not len(sizes) or np.ptp(cache.heights) or np.ptp(cache.widths):
+        return None
+    size = int(sizes[0])
+    return None if len(cache.pixels) % size or (cache.starts % size).any() else size
 
 
 def _fits(chunks: Tensor, device: torch.device) -> bool:
