@@ -35,6 +35,23 @@ def test_triplets_come_from_three_classes(sampling, nearest):
     assert (len(seen) == 40) == nearest
 
 
+def test_by_distance_the_negative_is_near_and_the_positive_anywhere():
+    """The inverse density leaves only the nearest samples of an embedding that has not spread over the sphere: drawn by
+    it too, the positive would be what `nearest` gives, which the paper finds five points worse."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(60) // 4
+    embeddings = F.normalize(torch.randn(60, 32, generator=generator) + 1, dim=1)
+    away = torch.cdist(embeddings, embeddings).masked_fill(labels[:, None] == labels, torch.inf)
+    ranks = away.argsort(1).argsort(1)
+    drawn = [Across("distance", generator=generator)(embeddings, labels) for _ in range(50)]
+    positive, negative = (
+        torch.stack([ranks[t.anchor, other] for t, other in pairs]).float()
+        for pairs in ([(t, t.positive) for t in drawn], [(t, t.negative) for t in drawn])
+    )
+    assert positive.mean().item() == pytest.approx(55 / 2, abs=2)  # of 56 samples of other classes
+    assert negative.median() < 3
+
+
 def test_without_a_constraint_any_three_samples_may_meet():
     labels = torch.zeros(12, dtype=torch.int64)
     for sampling in SAMPLERS:

@@ -29,7 +29,8 @@ NEGATIVES = 16  # of each anchor, for losses that look at several
 class Across(TripletMiner):
     """One triplet an anchor, its three samples from three different classes.
 
-    sampling "distance": both partners by the inverse density of their distance to the anchor (the miner `shared`);
+    sampling "distance": a random positive, and a negative by the inverse density of its distance to the anchor (the
+    miner `shared` in its mode "standard"; drawn so too, the positive would be one of the nearest samples);
     "semihard": a random positive and a random negative farther away than it; "random": both uniformly. `nearest`: the
     positive is the nearest sample of another class, and the negative drawn as `sampling` says. `constrained=False`:
     any three samples, whatever their classes.
@@ -49,7 +50,7 @@ class Across(TripletMiner):
         samples = torch.arange(len(labels), device=labels.device)
         classes = labels if self.constrained else samples
         if self.sampling == "distance" and not self.nearest:
-            return Shared(generator=self.generator).mine(embeddings, classes, distances)
+            return Shared("standard", generator=self.generator).mine(embeddings, classes, distances)
         others = ~same_class(classes, len(distances))
         if self.nearest:
             positive = distances.masked_fill(~others, torch.inf).argmin(1)

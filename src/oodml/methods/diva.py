@@ -79,7 +79,7 @@ class DiVA(Method):
         temperature: float = 0.01,
         momentum: float = 0.9,
         weighting: str = "terms",
-        sharing: str = "full",
+        sharing: str = "standard",
         intra: str = "intra",
         hidden: int = 512,
     ) -> None:
