@@ -16,7 +16,7 @@ from oodml.losses._norms import norm_penalty
 from oodml.losses._tuples import PairMaskLoss
 from oodml.losses.npair import npair_terms
 from oodml.miners import Miner
-from oodml.miners._distances import gram
+from oodml.miners._distances import gram, where_else
 from oodml.miners.npair import one_a_row
 
 _WIDEST = 65.0  # degrees; beyond it e^{−16 tan²α} leaves the range of float32
@@ -34,7 +34,7 @@ def angular_terms(cosines: Tensor, negatives: Tensor, alpha: float) -> Tensor:
     c = 4 * tan2
     factors = (c * (cosines - 1)).exp()
     anchors = len(negatives)
-    sums = torch.where(negatives, factors[:anchors], 0.0) @ factors.T
+    sums = where_else(negatives, factors[:anchors], 0.0) @ factors.T
     push = sums.clamp_min(torch.finfo(sums.dtype).tiny).log() + 2 * c
     return F.softplus(push.sub(cosines[:anchors], alpha=2 * (1 + tan2)))
 

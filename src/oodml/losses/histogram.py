@@ -10,7 +10,7 @@ from oodml.losses import register_loss
 from oodml.losses._base import Tuples
 from oodml.losses._tuples import PairMaskLoss
 from oodml.miners import Miner
-from oodml.miners._distances import gram
+from oodml.miners._distances import gram, where_else
 
 
 def soft_histograms(similarities: Tensor, positives: Tensor, negatives: Tensor, bins: int) -> tuple[Tensor, Tensor]:
@@ -25,8 +25,8 @@ def soft_histograms(similarities: Tensor, positives: Tensor, negatives: Tensor, 
     cell = lower.long() + torch.where(negatives, bins, 0)
     counted = positives | negatives
     cells = torch.zeros(2 * bins, dtype=similarities.dtype, device=similarities.device)
-    cells = cells.index_add(0, cell, torch.where(counted, 1 - share, 0.0))
-    cells = cells.index_add(0, cell + 1, torch.where(counted, share, 0.0))
+    cells = cells.index_add(0, cell, where_else(counted, 1 - share, 0.0))
+    cells = cells.index_add(0, cell + 1, where_else(counted, share, 0.0))
     positive, negative = cells.view(2, bins)
     return positive / positives.sum().clamp_min(1), negative / negatives.sum().clamp_min(1)
 

@@ -32,7 +32,6 @@ class Triplet(TupleLoss):
             matrix = distances.squared_matrix if self.squared else distances.matrix
             total, _, triplets = all_triplets_hinge(matrix, *positives_and_negatives(labels, anchors), self.margin)
             return total / triplets.clamp_min(1)
-        a, p, n, mask = self.triplets(distances, labels, tuples)
-        measure = distances.squared if self.squared else distances.between
-        near, far = measure((a, p), (a, n))
+        squared = distances.squared_matrix if self.squared else None
+        near, far, mask = self.read_triplets(distances, labels, tuples, squared)
         return masked_mean(torch.relu(near - far + self.margin), mask)

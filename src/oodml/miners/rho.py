@@ -9,13 +9,13 @@ from torch import Tensor
 
 from oodml._errors import OodmlError
 from oodml.miners import make_miner, register_miner
-from oodml.miners._base import Miner, TripletMiner, Triplets, mine_rows
-from oodml.miners._distances import positives_and_negatives
-from oodml.miners._sampling import choose_uniform_for, uniforms
+from oodml.miners._base import Miner, PartnerMiner, Partners, Triplets, mine_rows
+from oodml.miners._distances import positives_and_negatives, same_class
+from oodml.miners._sampling import choose_at, choose_uniform_for, uniforms
 
 
 @register_miner("rho", paper="Roth et al. 2020", search={"p_switch": (0.1, 0.5)})
-class Rho(TripletMiner):
+class Rho(PartnerMiner):
     """Any triplet miner, with some triplets turned into a push within the class.
 
     With probability `p_switch` a triplet (a, p, n) becomes (a, a, p'), p' another sample of a's class drawn uniformly:
@@ -39,17 +39,33 @@ class Rho(TripletMiner):
             options = {"name": base} if isinstance(base, str) else dict(base)
             base = make_miner(options.pop("name"), generator=generator, **options)
         self.base, self.p_switch = base, p_switch
+        self.one_an_anchor = isinstance(base, PartnerMiner) and base.one_an_anchor
+
+    def partners(self, embeddings: Tensor, labels: Tensor, distances: Tensor) -> Partners:
+        assert isinstance(self.base, PartnerMiner)
+        mined = self.base.partners(embeddings, labels, distances)
+        mates = same_class(labels, len(distances)).fill_diagonal_(False)
+        drawn, points = uniforms(2 * len(mates), labels.device, self.generator).view(2, -1)
+        anchor = torch.arange(len(mates), device=labels.device)
+        return Partners(*self._switched(drawn, anchor, mined, *choose_at(mates, points)))
 
     def mine(self, embeddings: Tensor, labels: Tensor, distances: Tensor) -> Triplets:
+        if self.one_an_anchor:
+            return super().mine(embeddings, labels, distances)
         mined = mine_rows(self.base, embeddings, labels, distances, len(distances))
         if not isinstance(mined, Triplets):
             raise OodmlError(f"rho needs a base miner of triplets; {type(self.base).__name__} mines pairs.")
         mates, _ = positives_and_negatives(labels, len(distances))
         anchor = mined.anchor
-        switch = uniforms(len(anchor), labels.device, self.generator) < self.p_switch
-        return Triplets(
-            anchor,
-            torch.where(switch, anchor, mined.positive),
-            torch.where(switch, choose_uniform_for(anchor, mates, self.generator), mined.negative),
-            torch.where(switch, mates.any(1)[anchor], mined.mask),
-        )
+        drawn = uniforms(len(anchor), labels.device, self.generator)
+        mate = choose_uniform_for(anchor, mates, self.generator)
+        switched = self._switched(drawn, anchor, Partners(*mined[1:]), mate, mates.any(1)[anchor])
+        return Triplets(anchor, *switched)
+
+    def _switched(
+        self, drawn: Tensor, anchor: Tensor, mined: Partners, mate: Tensor, has_mate: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """(a, p, n) with p_switch turned into (a, a, mate); `drawn` are uniform numbers, all (t,)."""
+        switch = drawn < self.p_switch
+        positive = torch.where(switch, anchor, mined.positive)
+        return positive, torch.where(switch, mate, mined.negative), torch.where(switch, has_mate, mined.mask)
