@@ -36,4 +36,4 @@ class GenLifted(PairMaskLoss):
         d = Distances(embeddings, anchors).matrix
         pull, push = masked_logsumexp(d, positives), masked_logsumexp(self.margin - d, negatives)
         norms = embeddings[:anchors].square().sum(1)
-        return torch.relu(pull + push).mean() + self.nu * norm_penalty(norms, self.squared_norm)
+        return torch.add(torch.relu(pull + push).mean(), norm_penalty(norms, self.squared_norm), alpha=self.nu)
