@@ -39,6 +39,7 @@ from oodml.losses import list_losses
 from oodml.methods import list_methods, make_method, method_record
 from oodml.models.embedder import Embedder
 from oodml.training.distributed import join
+from oodml.training.initial import starting_backbone
 from oodml.training.job import Job, build_job, load_pictures
 from oodml.training.loop import take_step
 from oodml.training.watch import LossWatch
@@ -131,7 +132,7 @@ def first_job(options: argparse.Namespace) -> Job:
     ).resolved()
     processes = join(options.device)
     images = load_pictures(config, dataset, processes)
-    return build_job(config, Path(tempfile.mkdtemp()), images, processes, stop_at=None)
+    return build_job(config, Path(tempfile.mkdtemp()), images, starting_backbone(config), processes, stop_at=None)
 
 
 def pictures(options: argparse.Namespace) -> Dataset:

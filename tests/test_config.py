@@ -40,6 +40,12 @@ def no_data_is_read(monkeypatch):
         ({"sampler": "spcc"}, "Did you mean 'spc'"),
         ({"schedule": "cosin"}, "Did you mean 'cosine'"),
         ({"schedule": {"name": "step"}}, "needs its epochs"),
+        ({"schedule": {"name": "step", "epochs": ["a"]}}, "needs its epochs"),
+        ({"schedule": {"name": "step", "epochs": [3], "factor": "x"}}, "needs its epochs"),
+        ({"sampler": {"name": "spc", "foo": 1}}, "Unknown option of batch sampler 'spc': 'foo'"),
+        ({"samples_per_class": 112}, "holds one class, so no negatives"),
+        ({"crop_scale": (1.0, 0.2)}, "0 < low <= high <= 1"),
+        ({"train": "head", "grad_cache": 8}, "grad_cache saves memory of the backbone's pass"),
         ({"protocol": "revisitin"}, "Did you mean 'revisiting'"),
         ({"train": "head", "method": {"name": "plain", "input_noise": 0.1}}, "input_noise acts on images"),
         ({"embedding_dim": 0}, "embedding_dim"),
@@ -51,6 +57,10 @@ def test_bad_settings_are_named_with_a_way_out(values, message):
     with pytest.raises(OodmlError) as error:
         RunConfig(**values)
     assert message in str(error.value)
+
+
+def test_metrics_may_be_one_string():
+    assert RunConfig(metrics="recall@1, nmi").metrics == ("recall@1", "nmi")
 
 
 def test_processes_that_cannot_share_a_batch(monkeypatch):

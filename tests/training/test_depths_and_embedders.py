@@ -13,13 +13,21 @@ from oodml.methods import Method, register_method
 from oodml.models.heads import Head
 from oodml.training import evaluate_run, load_embedder, train
 from oodml.training.distributed import Processes
+from oodml.training.initial import starting_backbone
 from oodml.training.job import build_job, load_pictures
 from oodml.training.sources import FeatureSource
 
 
 def job_for(config, tmp_path):
     dataset = oodml.load_dataset("patterns")
-    return build_job(config, tmp_path, load_pictures(config, dataset, Processes()), Processes(), stop_at=None)
+    return build_job(
+        config,
+        tmp_path,
+        load_pictures(config, dataset, Processes()),
+        starting_backbone(config),
+        Processes(),
+        stop_at=None,
+    )
 
 
 def test_head_mode_trains_heads_on_cached_features_and_leaves_the_backbone(settings, tmp_path):

@@ -13,6 +13,7 @@ import torch
 import oodml
 from oodml.training import distributed, train
 from oodml.training.distributed import Processes
+from oodml.training.initial import starting_backbone
 from oodml.training.job import build_job, load_pictures
 
 HERE = Path(__file__).parent
@@ -32,7 +33,9 @@ METHODS = {
 def gradients(config, processes, out):
     """Loss and gradients of every parameter for the batches of a step, the images in their evaluation view."""
     dataset = oodml.load_dataset("patterns")
-    job = build_job(config, Path(out), load_pictures(config, dataset, processes), processes, stop_at=None)
+    job = build_job(
+        config, Path(out), load_pictures(config, dataset, processes), starting_backbone(config), processes, stop_at=None
+    )
     job.source.train = lambda positions, generator: job.source.evaluate(positions)  # no augmentation to differ in
     _, _, batches = next(job.steps(0))
     loss = sum(job.method.loss(job.batch(each, 0, turn), job.embedder, 0) for turn, each in enumerate(batches))

@@ -12,6 +12,7 @@ from oodml.data import register_batch_sampler
 from oodml.data.samplers.spc import SPC
 from oodml.training import loggers, train
 from oodml.training.distributed import join
+from oodml.training.initial import starting_backbone
 from oodml.training.job import build_job, load_pictures
 from oodml.training.loop import take_step
 from oodml.training.schedule import make_schedule
@@ -99,7 +100,7 @@ def test_no_step_waits_for_the_gpu(settings, tmp_path, method):
     config = settings(device="cuda", method=method, compile=False, steps=100).resolved()
     processes = join("cuda")
     images = load_pictures(config, oodml.load_dataset("patterns"), processes)
-    job = build_job(config, tmp_path, images, processes, stop_at=None)
+    job = build_job(config, tmp_path, images, starting_backbone(config), processes, stop_at=None)
     watch = LossWatch(20, processes.device)
     steps = job.steps(0)
 

@@ -89,6 +89,26 @@ def test_an_unknown_metric_is_found_before_data_is_read(settings, monkeypatch, w
         train(settings(**wrong))
 
 
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"device": "gpu"}, "none torch knows"),
+        ({"weights": "nowhere.pth"}, "No weights file at .*nowhere.pth"),
+        ({"grad_cache": 8}, "use frozen_bn=True"),
+        ({"out": "a file/run"}, "a file is a file"),
+    ],
+)
+def test_what_a_run_cannot_start_with_is_found_before_a_picture_is_read(
+    settings, monkeypatch, tmp_path, wrong, message
+):
+    monkeypatch.chdir(tmp_path)
+    Path("a file").touch()
+    monkeypatch.setattr("oodml.training.run.load_pictures", None)
+    with pytest.raises(OodmlError, match=message):
+        train(settings(**wrong))
+    assert [each.name for each in tmp_path.iterdir()] == ["a file"], "nothing is left behind"
+
+
 @pytest.mark.parametrize("method", ["margin", {"name": "plain", "loss": "proxyanchor", "dropout": 0.3}])
 @pytest.mark.parametrize("kills", [(1,), (5,), (7, 2, 3)])
 def test_a_killed_run_goes_on_to_the_same_bits(settings, tmp_path, killed_after, facts, method, kills):

@@ -14,14 +14,14 @@ from oodml._errors import OodmlError
 from oodml.config import RunConfig
 from oodml.data import BatchSampler, Dataset, Images, load_images, make_batch_sampler
 from oodml.methods import Batch, Context, Method, make_method
-from oodml.models import extract_features, freeze_batchnorm
+from oodml.models import Backbone, extract_features, freeze_batchnorm
 from oodml.models._init_rng import own_seed
 from oodml.models.embedder import Embedder
 from oodml.shift import Split
 from oodml.training import distributed
 from oodml.training.distributed import Processes
 from oodml.training.embedding import frozen_embedder
-from oodml.training.initial import initial_backbone
+from oodml.training.initial import freezes_batchnorm
 from oodml.training.schedule import make_schedule
 from oodml.training.scoring import cluster
 from oodml.training.seeds import child_seed, reseed
@@ -100,9 +100,11 @@ class Job:
         return Batch(view(), self.labels[to_device(positions, self.labels.device)], positions, turn, view)
 
 
-def build_job(config: RunConfig, out: Path, images: Images, processes: Processes, stop_at: float | None) -> Job:
-    """Lay out a run on a loaded data set. `stop_at` (in epochs, or in steps where the run's length is given so) ends it
-    early, on the schedule of its full length."""
+def build_job(
+    config: RunConfig, out: Path, images: Images, backbone: Backbone, processes: Processes, stop_at: float | None
+) -> Job:
+    """Lay out a run on a loaded data set and a `starting_backbone`. `stop_at` (in epochs, or in steps where the run's
+    length is given so) ends it early, on the schedule of its full length."""
     dataset = images.dataset  # without the pictures that could not be read
     split = choose_split(dataset, config.split)
     sets = choose_sets(dataset, split, hold_out=config.selection == "val")
@@ -117,7 +119,6 @@ def build_job(config: RunConfig, out: Path, images: Images, processes: Processes
     total_steps = config.steps or int(config.epochs or 0) * steps_per_epoch
     device = processes.device
     generator = reseed(torch.Generator(device=device), config.seed, "init")
-    backbone = initial_backbone(config)
     context = Context(
         num_classes=sets.num_classes,
         embedding_dim=int(config.embedding_dim or 0),
@@ -214,13 +215,8 @@ def _place(embedder: Embedder, method: Method, config: RunConfig, processes: Pro
     """Move to the device, freeze batch-norm, choose precision, compile, and connect the processes."""
     device, on_gpu = processes.device, processes.device.type == "cuda"
     backbone = embedder.backbone
-    frozen = backbone.pretrained if config.frozen_bn is None else config.frozen_bn
-    if frozen:
+    if freezes_batchnorm(config, backbone):
         freeze_batchnorm(backbone)
-    elif config.grad_cache and any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in backbone.modules()):
-        raise OodmlError(
-            "grad_cache works in chunks, which trained batch-norm would notice: use frozen_bn=True with it."
-        )
     elif processes.count > 1 and on_gpu:
         embedder.backbone = nn.SyncBatchNorm.convert_sync_batchnorm(backbone)
     embedder.to(device)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,6 +21,7 @@ from oodml.models.features import SMALLEST_INPUT
 from oodml.training import distributed
 from oodml.training.console import console
 from oodml.training.distributed import Processes
+from oodml.training.initial import starting_backbone
 from oodml.training.job import Job, build_job, load_pictures
 from oodml.training.judge import LAST, TEST_EMBEDDINGS
 from oodml.training.loggers import make_loggers
@@ -71,7 +73,8 @@ def _run(
     """One pass of the loop, and its result written."""
     began = time.perf_counter()
     loggers = make_loggers(config.logger, out, config.as_dict()) if processes.is_main else []
-    job = build_job(config, out, load_pictures(config, dataset, processes), processes, stop_at)
+    backbone = starting_backbone(config)  # before the pictures, which may take minutes to decode
+    job = build_job(config, out, load_pictures(config, dataset, processes), backbone, processes, stop_at)
     if processes.is_main:
         config.save(out / "config.yaml")
     progress = resume(job, run_hash)
@@ -185,14 +188,16 @@ def _count(labels: np.ndarray, indices: np.ndarray) -> dict[str, int]:
 
 
 def _check_folder(out: Path, run_hash: str) -> None:
-    """Refuse a folder that holds another run or something else, before anything is read or written."""
-    result = out / "result.json"
-    if result.exists():
+    """Refuse a folder that holds another run or cannot hold one, before anything is read or written."""
+    if (out / "result.json").exists():
         found = load_result(out).data["config_hash"]
         if found != run_hash:
             raise OodmlError(
                 f"{out} holds a finished run with other settings (their hash is {found}, this one's {run_hash}). "
                 "Choose another `out`, or remove the folder."
             )
-    elif out.exists() and not out.is_dir():
-        raise OodmlError(f"out={str(out)!r} is a file; a run needs a folder.")
+        return
+    there = next(each for each in (out, *out.absolute().parents) if each.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        problem = "cannot be written to" if there.is_dir() else "is a file"
+        raise OodmlError(f"A run needs a folder of its own, and out={str(out)!r} cannot be one: {there} {problem}.")

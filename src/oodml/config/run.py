@@ -1,12 +1,11 @@
-"""The settings of a run: typed, checked before any data is read, YAML in and out."""
+"""`RunConfig`: the settings of a run."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -14,18 +13,15 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from oodml._errors import OodmlError, unknown_name
 from oodml._files import atomic_file
 from oodml._presets import PROTOCOLS, default_values, protocol_batch, protocol_forms, protocol_values, protocol_warmup
-
-if TYPE_CHECKING:
-    from oodml.shift import Split
+from oodml.config.checks import check_backbone, check_batches, check_depth, check_loggers, check_schedule, check_views
+from oodml.config.reading import explain_settings, read_settings
+from oodml.config.splits import as_split, split_key
 
 # Where and how a run happens, not what it computes: no part of its identity.
 NOT_HASHED = (
     *("out", "device", "workers", "quiet", "logger", "checkpoint_every", "log_every", "compile", "grad_cache"),
     "protocol",  # its values are written out
 )
-
-
-LOGGERS = ("tensorboard", "wandb", "mlflow")
 
 
 class RunConfig(BaseModel):
@@ -101,6 +97,11 @@ class RunConfig(BaseModel):
             raise unknown_name("data set", name, list_datasets())
         return value
 
+    @field_validator("metrics", mode="before")
+    @classmethod
+    def _listed_metrics(cls, value: Any) -> Any:
+        return tuple(name.strip() for name in value.split(",")) if isinstance(value, str) else value
+
     @field_validator("split", mode="after")
     @classmethod
     def _readable_split(cls, value: Any) -> Any:
@@ -122,10 +123,10 @@ class RunConfig(BaseModel):
             raise OodmlError("A run's length is given in epochs or in steps, not both.")
         if self.schedule is not None:
             check_schedule(self.schedule)
-        for name in [self.logger] if isinstance(self.logger, str) else self.logger or ():
-            if name not in LOGGERS:
-                raise unknown_name("logger", name, LOGGERS)
+        check_loggers(self.logger)
+        check_views(self.crop_scale)
         values = self._filled()
+        check_depth(values["train"], self.grad_cache)
         check_backbone(values["backbone"])
         check_batches(values["batch_size"], values["samples_per_class"], values["sampler"])
         from oodml.methods import make_method
@@ -192,111 +193,6 @@ class RunConfig(BaseModel):
     def load(cls, path: str | Path, **overrides: Any) -> RunConfig:
         """Read a YAML file; `overrides` replace its values."""
         return cls(**{**read_settings(path, "settings"), **overrides})
-
-
-def as_split(split: Any) -> Split:
-    """The Split behind a path (`FILE` or `FILE#NAME`), a mapping with train and test class names, or a Split."""
-    from oodml.shift import Split
-
-    if isinstance(split, Split):
-        return split
-    if isinstance(split, Mapping):
-        known = {key: value for key, value in split.items() if key != "format" and value is not None}
-        try:
-            return Split(**known)
-        except TypeError as error:
-            raise OodmlError(
-                f"split: a mapping needs 'train' and 'test', and may have the other keys of a split ({error})."
-            ) from None
-    if isinstance(split, str | Path):
-        return Split.load(split)
-    raise OodmlError(
-        f"split: give 'default', a path to a split file, a mapping or a Split, got {type(split).__name__}."
-    )
-
-
-def split_key(split: Any) -> Any:
-    """What identifies a split: its classes, not the file they stand in."""
-    if split == "default":
-        return split
-    found = as_split(split)
-    sides = {side: sorted(getattr(found, side)) for side in ("train", "val", "test")}
-    return {**sides, "test_dataset": found.test_dataset}
-
-
-def check_batches(batch_size: int, samples_per_class: int, sampler: str | Mapping[str, Any]) -> None:
-    """Raise where class groups cannot fill a batch or processes cannot share it."""
-    import os
-
-    from oodml.data import list_batch_samplers
-
-    name = sampler if isinstance(sampler, str) else sampler.get("name")
-    if name not in list_batch_samplers():
-        raise unknown_name("batch sampler", name, list_batch_samplers())
-    if batch_size % samples_per_class:
-        raise OodmlError(
-            f"batch_size={batch_size} does not hold whole groups of samples_per_class={samples_per_class} images: "
-            f"use {batch_size // samples_per_class * samples_per_class or samples_per_class * 2}."
-        )
-    processes = int(os.environ.get("WORLD_SIZE", "1"))
-    if batch_size % processes:
-        raise OodmlError(
-            f"{processes} processes cannot share a batch of {batch_size} equally: use a multiple of {processes}."
-        )
-
-
-def check_backbone(name: str) -> None:
-    """Raise for a name that neither this package nor timm knows."""
-    from oodml.models import list_backbones
-
-    if name not in list_backbones():
-        from oodml.models.backbones._timm import import_timm, unknown_backbone
-
-        if not import_timm().is_model(name):
-            raise unknown_backbone(name, list_backbones())
-
-
-SCHEDULES = ("constant", "cosine", "step")
-
-
-def check_schedule(spec: str | Mapping[str, Any]) -> dict[str, Any]:
-    """The schedule as a dict, or an error that names the valid forms."""
-    options = {"name": spec} if isinstance(spec, str) else dict(spec)
-    if options.get("name") not in SCHEDULES:
-        raise unknown_name("schedule", options.get("name"), SCHEDULES)
-    extra = options.keys() - ({"name", "epochs", "factor"} if options["name"] == "step" else {"name"})
-    if extra or (options["name"] == "step" and not options.get("epochs")):
-        raise OodmlError(
-            'The schedule "step" needs its epochs, e.g. {"name": "step", "epochs": [40, 60], "factor": 0.3}; '
-            f'"constant" and "cosine" take no options. Got {spec!r}.'
-        )
-    return options
-
-
-def read_settings(path: str | Path, what: str) -> dict[str, Any]:
-    """The 'key: value' lines of a YAML file; `what` names it in an error."""
-    try:
-        values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError) as error:
-        raise OodmlError(f"Could not read the {what} {path}: {error}") from error
-    if not isinstance(values, dict):
-        raise OodmlError(f"{path} must hold settings as 'key: value' lines, e.g. 'dataset: glyphs'.")
-    return values
-
-
-def explain_settings(error: ValidationError, model: type[BaseModel]) -> OodmlError:
-    """Pydantic's report as one sentence a setting, with the nearest valid name for an unknown one."""
-    sentences = []
-    for each in error.errors():
-        cause = each.get("ctx", {}).get("error")
-        place = ".".join(str(part) for part in each["loc"])
-        if isinstance(cause, OodmlError):
-            sentences.append(str(cause))
-        elif each["type"] == "extra_forbidden":
-            sentences.append(str(unknown_name("setting", place, model.model_fields)))
-        else:
-            sentences.append(f"{place}: {each['msg'][0].lower()}{each['msg'][1:]}, got {each['input']!r}.")
-    return OodmlError(" ".join(dict.fromkeys(sentences)))
 
 
 def _plain(value: Any) -> Any:

@@ -1,0 +1,18 @@
+"""The settings of a run: typed, checked before any data is read, YAML in and out."""
+
+from __future__ import annotations
+
+from oodml.config.checks import check_backbone, check_schedule
+from oodml.config.reading import explain_settings, read_settings
+from oodml.config.run import RunConfig
+from oodml.config.splits import as_split, split_key
+
+__all__ = [
+    "RunConfig",
+    "as_split",
+    "check_backbone",
+    "check_schedule",
+    "explain_settings",
+    "read_settings",
+    "split_key",
+]

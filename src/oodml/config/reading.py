@@ -1,0 +1,37 @@
+"""Settings from a YAML file, and what is wrong with them in words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from oodml._errors import OodmlError, unknown_name
+
+
+def read_settings(path: str | Path, what: str) -> dict[str, Any]:
+    """The 'key: value' lines of a YAML file; `what` names it in an error."""
+    try:
+        values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError) as error:
+        raise OodmlError(f"Could not read the {what} {path}: {error}") from error
+    if not isinstance(values, dict):
+        raise OodmlError(f"{path} must hold settings as 'key: value' lines, e.g. 'dataset: glyphs'.")
+    return values
+
+
+def explain_settings(error: ValidationError, model: type[BaseModel]) -> OodmlError:
+    """Pydantic's report as one sentence a setting, with the nearest valid name for an unknown one."""
+    sentences = []
+    for each in error.errors():
+        cause = each.get("ctx", {}).get("error")
+        place = ".".join(str(part) for part in each["loc"])
+        if isinstance(cause, OodmlError):
+            sentences.append(str(cause))
+        elif each["type"] == "extra_forbidden":
+            sentences.append(str(unknown_name("setting", place, model.model_fields)))
+        else:
+            sentences.append(f"{place}: {each['msg'][0].lower()}{each['msg'][1:]}, got {each['input']!r}.")
+    return OodmlError(" ".join(dict.fromkeys(sentences)))
