@@ -37,11 +37,14 @@ def test_the_gap_of_every_space_and_weights_drawn_anew(settings):
 def test_neighbours_across_classes_are_the_nearest_of_other_classes():
     rng = np.random.default_rng(0)
     rows, labels = rng.normal(size=(30, 3)).astype(np.float32), np.arange(30) % 3
-    spaces = Spaces({"one": torch.from_numpy(rows)}, labels, np.arange(30))
+    spaces = Spaces({"one": torch.from_numpy(rows)}, labels, np.arange(30), oodml.load_dataset("patterns"))
     found = neighbours_across_classes(spaces, np.array([4, 7]), k=4)["one"]
     for query, nearest in zip((4, 7), found, strict=True):
         others = [i for i in range(30) if labels[i] != labels[query]]
         expected = sorted(others, key=lambda i: np.linalg.norm(rows[i] - rows[query]))[:4]
-        assert nearest.tolist() == expected
+        assert [place for place, _ in nearest] == expected
+        assert [distance for _, distance in nearest] == pytest.approx(
+            [np.linalg.norm(rows[i] - rows[query]) for i in expected]
+        )
     with pytest.raises(OodmlError, match="smaller k"):
         neighbours_across_classes(spaces, np.array([0]), k=21)

@@ -45,6 +45,7 @@ class Series:
     style       place in the palette, None for grey
     listed      whether it has a legend entry
     faint       background marks, such as the single runs behind a mean
+    pictures    data URLs of small pictures drawn over the marks of a map
     """
 
     name: str
@@ -57,6 +58,7 @@ class Series:
     style: int | None = None
     listed: bool = True
     faint: bool = False
+    pictures: Sequence[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,7 @@ class Chart:
     views: Views
     switches: Mapping[str, Sequence[str]] = field(default_factory=dict)
     caption: str = ""
-    width: Literal["whole", "third"] = "whole"
+    width: Literal["whole", "half", "third"] = "whole"
     follows: bool = False  # the chart above it has the same switches, so it shows none of its own
     height: int = 400
 

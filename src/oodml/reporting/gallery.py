@@ -51,7 +51,7 @@ def galleries(material: Material) -> tuple[dict[str, Any] | None, list[str]]:
             wanted[dataset.fingerprint, index] = dataset
     if not items:
         return None, _summed_up(notes)
-    pictures, unreadable = _thumbnails(wanted)
+    pictures, unreadable = thumbnails(wanted)
     return {"items": items, "pictures": pictures}, _summed_up(notes) + unreadable
 
 
@@ -156,7 +156,7 @@ def _load(spec: Any, fingerprint: str) -> Dataset:
     return dataset
 
 
-def _thumbnails(wanted: dict[tuple[str, int], Dataset]) -> tuple[dict[str, dict[str, str]], list[str]]:
+def thumbnails(wanted: dict[tuple[str, int], Dataset]) -> tuple[dict[str, dict[str, str]], list[str]]:
     """data set → image → data URL; a picture that cannot be read is left out and counted."""
     pictures: dict[str, dict[str, str]] = {}
     missing = 0

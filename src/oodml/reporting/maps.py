@@ -31,12 +31,12 @@ def map_charts(material: Material) -> tuple[list[Chart], list[str]]:
     except OodmlError as error:
         return [], [f"No maps of the splits: {error}"]
     order = np.random.default_rng(0).permutation(len(sample))[:_POINTS]
-    place = _flat(features[order])
+    place = flat(features[order])
     chosen = {"easy": splits[0], "medium": splits[len(splits) // 2], "hard": splits[-1]}
     return [_map(level, split, sample, order, place) for level, split in chosen.items()], []
 
 
-def _flat(features: np.ndarray) -> np.ndarray:
+def flat(features: np.ndarray) -> np.ndarray:
     """t-SNE of the leading principal components; the same places every time."""
     from sklearn.decomposition import PCA
     from sklearn.manifold import TSNE

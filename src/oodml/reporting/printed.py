@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import io
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,8 @@ import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.offsetbox import AnnotationBbox, OffsetImage
+from PIL import Image
 
 from oodml._files import atomic_file
 from oodml.reporting.chart import Chart, Series, Style, View
@@ -38,13 +42,24 @@ def write_figures(charts: list[Chart], folder: Path) -> list[Path]:
     written = []
     for chart in charts:
         with rc_context(_LOOK):
-            figure = draw(chart.first, _height(chart))
-            for suffix, options in (("png", {"dpi": 300}), ("svg", {"metadata": {"Date": None}})):
-                path = folder / f"{chart.id}.{suffix}"
-                with atomic_file(path) as temporary:
-                    figure.savefig(temporary, format=suffix, **options)
-                written.append(path)
+            written += save_figure(draw(chart.first, _height(chart)), folder / chart.id)
     return written
+
+
+def save_figure(figure: Figure, path: Path) -> list[Path]:
+    """A drawing as PATH.png and PATH.svg."""
+    written = []
+    for suffix, options in (("png", {"dpi": 300}), ("svg", {"metadata": {"Date": None}})):
+        written.append(path.with_name(f"{path.name}.{suffix}"))
+        with rc_context(_LOOK), atomic_file(written[-1]) as temporary:
+            figure.savefig(temporary, format=suffix, **options)
+    return written
+
+
+def picture_of(url: str) -> np.ndarray:
+    """The pixels (h, w, 3) of a data URL."""
+    with Image.open(io.BytesIO(base64.b64decode(url.partition(",")[2]))) as picture:
+        return np.asarray(picture.convert("RGB"))
 
 
 def draw(view: View, height: float = 3.2) -> Figure:
@@ -63,7 +78,8 @@ def draw(view: View, height: float = 3.2) -> Figure:
     if view.bare:
         axes.set_axis_off()
     if any(series.listed and series.kind != "bars" for series in view.series):
-        figure.legend(loc="outside upper left", ncols=3, frameon=False, fontsize=8)
+        longest = max(len(series.name) for series in view.series)
+        figure.legend(loc="outside upper left", ncols=3 if longest < 25 else 2, frameon=False, fontsize=8)
     return figure
 
 
@@ -87,6 +103,10 @@ def _draw_series(axes: Axes, series: Series) -> None:
             "linestyle": "none",
         }
         axes.errorbar(series.x, series.y, _error(series, series.y), label=label, **look)
+        for x, y, url in zip(series.x, series.y, series.pictures or (), strict=False):
+            box = AnnotationBbox(OffsetImage(picture_of(url), zoom=0.28), (float(x), float(y)), frameon=False)
+            box.set_in_layout(False)  # the layout has room for the marks, not for every picture at the rim
+            axes.add_artist(box)
         return
     many = len(series.x) > 20
     line: dict[str, Any] = {
@@ -109,7 +129,7 @@ def _error(series: Series, centre: object) -> np.ndarray | None:
 
 def _height(chart: Chart) -> float:
     bars = sum(series.kind == "bars" for series in chart.first.series)
-    return 0.7 + 0.3 * bars if bars else 3.2
+    return 0.7 + 0.3 * bars if bars else 5.5 if any(series.pictures for series in chart.first.series) else 3.2
 
 
 def _name(text: str) -> str:

@@ -17,8 +17,9 @@ from torch.nn import functional as F
 
 from oodml._errors import OodmlError, unknown_name
 from oodml.config import RunConfig
-from oodml.data import Dataset, load_dataset, load_images
+from oodml.data import Dataset, Images, load_dataset, load_images
 from oodml.evaluation import evaluate
+from oodml.models import extract_features
 from oodml.models._init_rng import own_seed
 from oodml.models.embedder import Embedder, Outputs
 from oodml.models.heads import make_head
@@ -27,7 +28,7 @@ from oodml.training.embedding import TrainedEmbedder, load_embedder
 from oodml.training.scoring import embed
 from oodml.training.seeds import child_seed
 from oodml.training.sets import choose_sets, choose_split
-from oodml.training.sources import ImageSource, ResizedSource
+from oodml.training.sources import FeatureSource, ImageSource, ResizedSource, Source
 
 SIDES = ("train", "test")
 EMBEDDING, FEATURES, RESET = "embedding", "features", " (weights drawn anew)"
@@ -40,6 +41,7 @@ class Spaces:
     rows: dict[str, Tensor]
     labels: np.ndarray
     indices: np.ndarray  # positions in the data set
+    dataset: Dataset  # without the pictures that could not be read
 
 
 def run_spaces(
@@ -65,10 +67,10 @@ def run_spaces(
         widths.update({name: space.shape[1] for name, space in spaces.items()})
         return torch.cat(list(spaces.values()), dim=1)
 
-    source = ResizedSource(ImageSource(images), trained.input)
+    source = _cached_features(trained, found) if config.train == "head" else _pictures(trained, images)
     rows = embed(trained.embedder, read, source, indices, Processes(device=trained.device), 128).cpu()
     parts = dict(zip(widths, rows.split(list(widths.values()), dim=1), strict=True))
-    return Spaces(parts, found.labels[indices], indices)
+    return Spaces(parts, found.labels[indices], indices, found)
 
 
 def generalisation_gap(
@@ -90,8 +92,10 @@ def generalisation_gap(
     return [{**row, "gap": row["test"] - row["train"]} for row in found.values()]
 
 
-def neighbours_across_classes(spaces: Spaces, queries: np.ndarray, k: int = 5) -> dict[str, np.ndarray]:
-    """Figure 3: for each space the k nearest images (queries, k) of *another* class than the query's, nearest first.
+def neighbours_across_classes(
+    spaces: Spaces, queries: np.ndarray, k: int = 5
+) -> dict[str, list[list[tuple[int, float]]]]:
+    """Figure 3: for each space and query the k nearest images of *another* class, (place, distance), nearest first.
 
     `queries` are places in `spaces`; so are the neighbours. `spaces.indices[places]` gives images of the data set.
     """
@@ -103,8 +107,22 @@ def neighbours_across_classes(spaces: Spaces, queries: np.ndarray, k: int = 5) -
     nearest = {}
     for name, rows in spaces.rows.items():
         distances = torch.cdist(rows[chosen], rows).masked_fill(same, torch.inf)
-        nearest[name] = distances.topk(k, dim=1, largest=False).indices.numpy()
+        found = distances.topk(k, dim=1, largest=False)
+        pairs = zip(found.indices.tolist(), found.values.tolist(), strict=True)
+        nearest[name] = [list(zip(places, values, strict=True)) for places, values in pairs]
     return nearest
+
+
+def _pictures(trained: TrainedEmbedder, images: Images) -> Source:
+    return ResizedSource(ImageSource(images), trained.input)
+
+
+def _cached_features(trained: TrainedEmbedder, dataset: Dataset) -> Source:
+    """The features that a run of heads alone was trained on: they are in the cache, no picture is looked at again."""
+    embedder = trained.embedder
+    pooling = "avg+max" if embedder.needs_max else "avg"
+    features = extract_features(dataset, embedder.backbone, size=trained.input, pooling=pooling, device=trained.device)
+    return FeatureSource(features[None], trained.device)
 
 
 def _spaces_of(trained: TrainedEmbedder, outputs: Outputs) -> dict[str, Tensor]:

@@ -68,6 +68,20 @@ const viewKey = (switches) =>
 const charts = [];
 const hidden = new Set(); // methods hidden by a click on a legend, in every chart
 
+const THUMBNAIL = 1 / 16; // side of a picture on a map, as a share of the map
+
+function imagesOf(view) {
+  const shown = view.traces.filter((trace) => trace.pictures && !hidden.has(trace.legendgroup));
+  const spread = (axis) => {
+    const values = view.traces.flatMap((trace) => trace[axis]);
+    return THUMBNAIL * (Math.max(...values) - Math.min(...values));
+  };
+  const [sizex, sizey] = shown.length ? [spread("x"), spread("y")] : [0, 0];
+  return shown.flatMap((trace) => trace.pictures.map((source, i) => ({
+    source, x: trace.x[i], y: trace.y[i], sizex, sizey, xref: "x", yref: "y", xanchor: "center", yanchor: "middle", layer: "above",
+  })));
+}
+
 function layoutOf(view, width) {
   const axis = { gridcolor: colour("--line"), zerolinecolor: colour("--muted"), linecolor: colour("--line"), automargin: true };
   const narrow = width < 560;
@@ -83,6 +97,7 @@ function layoutOf(view, width) {
     legend: { orientation: "h", x: 0, y: view.bare ? 1.02 : 1.04, yanchor: "bottom", itemsizing: "constant" },
     xaxis: { ...axis, title: { text: view.bare ? "" : view.x, standoff: 8, font: { size: narrow ? 11 : 13 } }, visible: !view.bare, zeroline: false, rangemode: view.bars ? "tozero" : "normal" },
     yaxis: { ...axis, title: { text: view.bars || view.bare ? "" : view.y, standoff: 8, font: { size: narrow ? 11 : 13 } }, visible: !view.bare, zeroline: !view.log, type: view.log ? "log" : "-", exponentformat: "none", ticks: view.bars ? "" : "outside", tickcolor: "rgba(0,0,0,0)" },
+    images: imagesOf(view),
     bargap: 0.35, dragmode: narrow ? false : "zoom",
   };
 }
@@ -260,9 +275,22 @@ function showGallery(place, item, pictures) {
   equip(table);
 }
 
+function showNeighbours(place, data) {
+  for (const query of data.neighbours) {
+    const rows = element("div", { class: "spaces" });
+    for (const [name, found] of query.spaces) {
+      const row = element("div", { class: "query" }, element("span", { class: "space" }, name));
+      row.append(...found.map((each) => picture(each, data, data.pictures)));
+      rows.append(row);
+    }
+    place.append(element("div", { class: "asked" }, picture(query.picture, data, data.pictures), rows));
+  }
+}
+
 function equipGallery(data) {
   const place = byId("gallery");
   if (!place || !data) return;
+  if (data.neighbours) return showNeighbours(place, data);
   const switches = {
     method: [...new Set(data.items.map((item) => item.method))],
     split: [...new Set(data.items.map((item) => item.split))],

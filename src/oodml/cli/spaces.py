@@ -1,0 +1,59 @@
+"""`oodml spaces`: what the spaces inside a run know, as a page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from oodml.cli._app import app, out, print_table
+
+
+@app.command("spaces")
+def spaces_command(
+    run: Path = typer.Argument(..., help="The folder of a finished run."),
+    page: Path = typer.Option(Path("spaces.html"), "--out", "-o", help="Where the page goes."),
+    figures: Path | None = typer.Option(None, help="Also write galleries and maps as PNG and SVG into this folder."),
+    side: str = typer.Option("test", help="Whose classes are shown: test or train."),
+    root: Path | None = typer.Option(None, help="Where the pictures are now, if not where the run found them."),
+    gap: bool = typer.Option(False, "--gap", help="Also score every space on train and test classes."),
+    device: str = typer.Option("cpu", help="cpu, cuda."),
+) -> None:
+    """Neighbours of other classes and maps with thumbnails in each embedding of a run, and in its features.
+
+    For `sharing` these are φ (discriminative), φ* (shared) and both concatenated; for `diva` its four.
+    """
+    from oodml.config import RunConfig
+    from oodml.data import load_dataset
+    from oodml.reporting.spaces import NEIGHBOURS, choose_shown, spaces_page
+    from oodml.training.spaces import generalisation_gap, neighbours_across_classes, run_spaces
+
+    config = RunConfig.load(run / "config.yaml")
+    spec = {"name": config.dataset_name, "root": str(root)} if root else config.dataset
+    dataset = load_dataset(spec)
+    spaces = run_spaces(run, side, dataset, device=device)
+    mapped, queries = choose_shown(spaces.labels)
+    scored = generalisation_gap(run, dataset, device=device) if gap else []
+    method = config.method if isinstance(config.method, str) else (config.method or {}).get("name", "")
+    written = spaces_page(
+        f"{config.dataset_name}: the spaces of {method}",
+        f"{run.name}, {side} classes",
+        spaces.dataset,
+        {name: rows.numpy() for name, rows in spaces.rows.items()},
+        spaces.indices,
+        neighbours_across_classes(spaces, queries, NEIGHBOURS),
+        mapped,
+        queries,
+        page,
+        figures,
+        scored,
+    )
+    if scored:
+        cells = [
+            [r["space"], r["dim"], *(f"{100 * r[part]:.1f}" for part in ("train", "test")), f"{100 * r['gap']:+.1f}"]
+            for r in scored
+        ]
+        print_table("recall@1, %", ["space", "size", "train", "test", "gap"], cells)
+    out.print(f"Spaces: {written.resolve()}", soft_wrap=True)
+    if figures is not None:
+        out.print(f"Figures: {figures.resolve()}", soft_wrap=True)
