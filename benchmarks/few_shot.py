@@ -55,7 +55,7 @@ def main() -> None:
 
     def adapt(numbers: list[int]) -> None:
         draws = draw([supports[i] for i in numbers], options.steps, 112, [seeds[i] for i in numbers], device)
-        fine_tune(embed, start, source.training([seeds[i] for i in numbers], draws), draws, 1.2, 1e-3)
+        list(fine_tune(embed, start, source.training([seeds[i] for i in numbers], draws), draws, 1.2, 1e-3))
 
     def plain() -> None:
         for i in seeds:

@@ -21,7 +21,7 @@ from oodml.training.fewshot import start_boundary
 from oodml.training.inputs import FreshViews, cached_views
 from oodml.training.target import read_target
 
-QUICK = {"steps": 12, "episodes": 3, "quiet": True, "device": "cpu"}
+QUICK = {"steps": 12, "lr": 1e-4, "episodes": 3, "quiet": True, "device": "cpu"}
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +99,7 @@ def test_stacked_layers_equal_those_trained_alone(run):
 
     def tuned(numbers):
         draws = draw([support_of(target, i) for i in numbers], 30, 112, list(numbers), torch.device("cpu"))
-        return fine_tune(embed, start, source.training(list(numbers), draws), draws, 1.2, 1e-2)
+        return next(fine_tune(embed, start, source.training(list(numbers), draws), draws, 1.2, 1e-2))[1]
 
     together = tuned(range(3))
     for number in range(3):
@@ -121,7 +121,9 @@ def test_an_episode_equals_a_plain_loop_over_the_librarys_loss_miner_and_adam(ru
     draws = draw([support_of(target, 0)], 25, 112, [5], torch.device("cpu"))
     inputs = source.training([5], draws)
     start = last_layers(trained.embedder)
-    fast = fine_tune(stacked_embedding(trained.embedder, trained.method), start, inputs, draws, 1.2, 1e-2)
+    embed = stacked_embedding(trained.embedder, trained.method)
+    half, (steps, fast) = fine_tune(embed, start, inputs, draws, 1.2, 1e-2, stops=(12, 25))
+    assert half[0] == 12 and steps == 25 and not torch.equal(half[1][next(iter(start))], fast[next(iter(start))])
 
     layer = torch.nn.Linear(64, 8)
     layer.load_state_dict({name.rpartition(".")[2]: value for name, value in start.items()})
@@ -278,7 +280,7 @@ def test_what_cannot_be_done_is_said(run, tmp_path):
     with pytest.raises(OodmlError, match="Unknown metric"):
         few_shot(run, shots=2, metrics=["recal@1"], **QUICK)
     with pytest.raises(OodmlError, match="lower the learning rate"):
-        few_shot(run, shots=2, lr=math.inf, **QUICK)
+        few_shot(run, shots=2, **{**QUICK, "lr": math.inf})
 
 
 def test_a_run_that_saw_the_validation_classes_is_labelled(run, settings):

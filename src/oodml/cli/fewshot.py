@@ -22,8 +22,14 @@ def fewshot_command(
     episodes: int = typer.Option(10, help="Support sets to average over."),
     dataset: str | None = typer.Option(None, help="Another data set than the run's, to adapt to."),
     root: str | None = typer.Option(None, help="With --dataset: where its pictures are."),
-    steps: int | None = typer.Option(None, help="Steps of fine-tuning; default: 1000, 1500, 2000 for 2, 5, 10 shots."),
-    lr: float = typer.Option(1e-4, help="Learning rate of the adaptation."),
+    lr: str = typer.Option(
+        "auto",
+        help="Learning rate of the adaptation; 1e-4: as published; auto: the rate and the steps that gain most on the "
+        "run's own validation classes.",
+    ),
+    steps: int | None = typer.Option(
+        None, help="Steps of fine-tuning (auto: at most); default: 1000, 1500, 2000 for 2, 5, 10 shots."
+    ),
     exact: bool = typer.Option(False, help="Fresh augmentations at every step, as published: far slower."),
     views: int | None = typer.Option(None, help="Augmented views computed once; default: as many as the run has."),
     seed: int = typer.Option(0, help="Of batches, mining and augmentation."),
@@ -36,7 +42,14 @@ def fewshot_command(
     from oodml.training import few_shot, save_few_shot
 
     target: dict[str, Any] | None = {"name": dataset, **({"root": root} if root else {})} if dataset else None
-    options: dict[str, Any] = {"steps": steps, "lr": lr, "exact": exact, "views": views, "seed": seed, "device": device}
+    options: dict[str, Any] = {
+        "steps": steps,
+        "lr": _rate(lr),
+        "exact": exact,
+        "views": views,
+        "seed": seed,
+        "device": device,
+    }
     found = [few_shot(run, split, each, episodes, dataset=target, **options) for each in shots]
     for each in found if save else []:
         save_few_shot(run, each)
@@ -50,14 +63,23 @@ def fewshot_command(
 
 def _print(run: Path, found: list[FewShot]) -> None:
     rows = [
-        [metric, each.about["shots"], *(_percent(score) for score in _columns(each, metric))]
+        [metric, each.about["shots"], f"{each.about['lr']:g}", each.about["steps"]]
+        + [_percent(score) for score in _columns(each, metric)]
         for metric in found[0]["few"]
         for each in found
     ]
-    columns = ["query images, %", "shots", "zero-shot", "few-shot", "gain"]
+    columns = ["query images, %", "shots", "rate", "steps", "zero-shot", "few-shot", "gain"]
     print_table(f"{run} · {found[0].about['dataset']} · {found[0].about['split']}", columns, rows)
     seconds = sum(each.about["seconds"] for each in found)
     out.print(f"mean ± 95 % interval over {found[0].about['episodes']} episodes · {seconds:.1f} s", highlight=False)
+
+
+def _rate(text: str) -> float | str:
+    """A number where it is one; anything else is for `few_shot` to understand or refuse."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def _columns(found: FewShot, metric: str) -> list[EpisodeScore]:

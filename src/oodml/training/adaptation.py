@@ -8,7 +8,7 @@ are computed by: each has its own batches, draws and gradient, and comes out as 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -144,15 +144,19 @@ def fine_tune(
     draws: Draws,
     beta: float,
     lr: float,
+    stops: Sequence[int] = (),
     quiet: bool = True,
-) -> Parameters:
-    """The layers after the last step, stacked (E, …); `start` is left as it is. Adam without weight decay."""
-    episodes = draws.labels.shape[1]
+) -> Iterator[tuple[int, Parameters]]:
+    """The layers, stacked (E, …), after each number of steps in `stops` (ascending; none: after the last step).
+
+    `start` is left as it is. Adam without weight decay. Whoever stops asking stops the fine-tuning.
+    """
+    episodes, wanted = draws.labels.shape[1], list(stops) or [draws.steps]
     # Matrices lie transposed, (E, D, d): their gradients then come out of the product as they are stored, uncopied.
     leaves = [_turned(value).repeat(episodes, *(1,) * value.ndim) for value in start.values()]
     optimiser = torch.optim.Adam([leaf.requires_grad_() for leaf in leaves], lr=lr, fused=True)
-    with stage(f"Adapting ({episodes} episodes)", draws.steps, quiet) as advance:
-        for step in range(draws.steps):
+    with stage(f"Adapting ({episodes} episodes, rate {lr:g})", wanted[-1], quiet) as advance:
+        for step in range(wanted[-1]):
             layers = {name: _turned(leaf, 1) for name, leaf in zip(start, leaves, strict=True)}
             embeddings = embed(layers, inputs(step))
             # The sum: each episode's gradient is that of its own loss, since no layer serves two of them.
@@ -160,9 +164,15 @@ def fine_tune(
             optimiser.step()
             optimiser.zero_grad(set_to_none=True)
             advance(1)
+            if step + 1 in wanted:
+                yield step + 1, _found(start, leaves, lr)
+
+
+def _found(start: Parameters, leaves: list[Tensor], lr: float) -> Parameters:
+    """The fine-tuned layers in the form of `start`, no longer tied to the leaves."""
     if not all(bool(torch.isfinite(leaf).all()) for leaf in leaves):
         raise OodmlError(f"The fine-tuned layers are no longer finite: lower the learning rate, which was {lr:g}.")
-    return {name: _turned(leaf.detach(), 1) for name, leaf in zip(start, leaves, strict=True)}
+    return {name: _turned(leaf.detach().clone(), 1) for name, leaf in zip(start, leaves, strict=True)}
 
 
 def _turned(value: Tensor, leading: int = 0) -> Tensor:

@@ -30,6 +30,7 @@ class Target:
     images: Images
     split: Split
     notes: tuple[str, ...] = ()
+    at_home: bool = True  # the classes are of the data set the run was trained on
 
     @property
     def data(self) -> Dataset:
@@ -102,7 +103,7 @@ def read_target(
         )
     trained = load_embedder(found.path, str(device))
     trained.embedder.requires_grad_(False)
-    return Target(found.path, config, trained, images, chosen, tuple(notes))
+    return Target(found.path, config, trained, images, chosen, tuple(notes), at_home=not elsewhere)
 
 
 def _load_pictures(config: RunConfig, data: Dataset, device: torch.device, quiet: bool) -> Images:

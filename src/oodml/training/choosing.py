@@ -1,0 +1,108 @@
+"""How far to adapt, chosen on the classes a run held out for validation.
+
+Fine-tuning the last layer on a few images gains at first and then fits those images alone; where it turns depends on
+the run. Episodes of the same shots, drawn from the validation classes, show where. The target's queries are not used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from oodml.shift import Split
+from oodml.training.episodes import Episodes, Scores, Way
+from oodml.training.sets import choose_sets, choose_split
+from oodml.training.target import Target, read_target
+
+PUBLISHED_LR = 1e-4  # ten times the rate of the papers' runs
+SLOW_LR = 1e-5
+STOPS = (10, 20, 50, 100, 200, 500, 1000, 2000)
+FAR = 100  # the faster rate at fewer steps is where the slower one has been
+PATIENCE = 2  # stops in a row without a new best, after which a path is left
+EPISODES = 10
+METRICS = ("recall@1", "map@1000")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A rate and a number of steps (0: leave the run as it is), and what the validation classes said of each pair."""
+
+    lr: float
+    steps: int
+    classes: int
+    tried: tuple[tuple[float, int, float], ...]  # rate, steps, mean gain of recall@1 and mAP@1000
+
+    @property
+    def note(self) -> str:
+        where = f"episodes drawn from the {self.classes} validation classes of the run"
+        if self.steps == 0:
+            return f"Nothing was adapted: no rate and number of steps gained on {where}."
+        return f"Rate {self.lr:g} and {self.steps} steps were chosen on {where}."
+
+    def to_json(self) -> dict[str, Any]:
+        return {"classes": self.classes, "tried": [list(each) for each in self.tried]}
+
+
+def choose(target: Target, shots: int, longest: int, way: Way, quiet: bool) -> Choice | str:
+    """The pair of rate and steps (at most `longest`) with the largest gain on the run's own validation classes.
+
+    A path of the slow rate first; where its end is its best, a path of the published rate. The gain is the mean of
+    those of recall@1 and mAP@1000 over episodes. Instead of a choice, a sentence that says why there can be none.
+    """
+    held_out = validation_target(target, shots, quiet)
+    if isinstance(held_out, str):
+        return held_out
+    simulated = Episodes.read(held_out.with_episodes(shots, EPISODES), shots, EPISODES, way, quiet)
+    zero = simulated.scores(METRICS, range(EPISODES), None)
+    tried: list[tuple[float, int, float]] = [(0.0, 0, 0.0)]
+    for lr, stops in (
+        (SLOW_LR, _until(STOPS, longest)),
+        (PUBLISHED_LR, _until([s for s in STOPS if s >= FAR], longest)),
+    ):
+        path = _follow(simulated, zero, lr, stops, max(gain for *_, gain in tried), quiet)
+        tried += path
+        if max(tried, key=_gain) != path[-1]:
+            break
+    lr, steps, _ = max(tried, key=_gain)
+    return Choice(lr, steps, len(held_out.split.test), tuple(tried))
+
+
+def _gain(tried: tuple[float, int, float]) -> float:
+    return tried[2]
+
+
+def _follow(
+    simulated: Episodes, zero: Scores, lr: float, stops: Sequence[int], best: float, quiet: bool
+) -> list[tuple[float, int, float]]:
+    """The gain at every stop of a path, until it has not risen for a while."""
+    found, since = [], 0
+    for steps, layers in simulated.adapted(range(EPISODES), lr, stops, quiet):
+        few = simulated.scores(METRICS, range(EPISODES), layers)
+        gain = float(np.mean([[f[name] - z[name] for name in METRICS] for f, z in zip(few, zero, strict=True)]))
+        found.append((lr, steps, gain))
+        best, since = (gain, 0) if gain > best else (best, since + 1)
+        if since == PATIENCE:
+            break
+    return found
+
+
+def _until(stops: Sequence[int], longest: int) -> list[int]:
+    return [*(stop for stop in stops if stop < longest), longest]
+
+
+def validation_target(target: Target, shots: int, quiet: bool) -> Target | str:
+    """The run with the classes it held out as those to be tried on; or why there are none."""
+    if target.config.selection != "val":
+        return f"the run was trained on its validation classes too (selection={target.config.selection!r})"
+    own = target if target.at_home else read_target(target.run, device=target.trained.device, quiet=quiet)
+    data, split = own.data, choose_split(own.data, own.config.split)
+    counts = np.bincount(data.labels, minlength=len(data.classes))
+    held_out = np.unique(data.labels[choose_sets(data, split, hold_out=True).val])
+    usable = [data.classes[label] for label in held_out if counts[label] > shots]
+    if len(usable) < 2:
+        return f"fewer than two of its {len(held_out)} validation classes have more than {shots} images"
+    fitted = [name for name in split.train if name not in usable]
+    return replace(own, split=Split(fitted, usable, name=f"{split.name}, validation", dataset=data.name))
