@@ -113,20 +113,47 @@ def all_triplets_hinge(
     """Σ [m_ap − m_an + margin]₊ over every triplet of the anchors, how many terms are active, and how many there are.
 
     The sum is linear in the matrix: an entry (a, p) counts as often as it has active negatives, an entry (a, n) is
-    subtracted as often as it is one. Only these counts are taken triplet by triplet, in blocks of rows that bound the
-    memory and without a graph, so a cubic tensor is neither made nor kept for the backward pass.
+    subtracted as often as it is one. Only these counts are taken, without a graph: a cubic tensor is neither made nor
+    kept for the backward pass.
     """
     with torch.no_grad():
-        b = matrix.shape[1]
-        weights, count = torch.zeros_like(matrix), matrix.new_zeros(())
-        triplets = (positives.sum(1) * negatives.sum(1)).sum()
-        far = matrix.masked_fill(~negatives, torch.inf)  # what is no negative is never near enough
-        pairs = positives.flatten().nonzero()[:, 0]  # a·b + p
-        for pair in pairs.split(max(1, _BLOCK // b)):
-            a = pair // b
-            reach = matrix.flatten().index_select(0, pair) + margin
-            active = (far.index_select(0, a) < reach[:, None]).to(matrix.dtype)
-            nearer = active.sum(1)
-            weights.index_add_(0, a, active, alpha=-1).view(-1).index_add_(0, pair, nearer)
-            count += nearer.sum()
-    return (weights * matrix).sum() + margin * count, count, triplets
+        static = matrix.is_cuda or torch.compiler.is_compiling()
+        weigh = triplet_weights_by_rank if static else triplet_weights_by_pair
+        weights, count = weigh(matrix, positives, negatives, margin)
+        triplets = torch.dot(positives.sum(1, dtype=matrix.dtype), negatives.sum(1, dtype=matrix.dtype))
+    total = torch.dot(weights.flatten(), matrix.flatten())
+    return torch.add(total, count, alpha=margin), count, triplets
+
+
+def triplet_weights_by_pair(
+    matrix: Tensor, positives: Tensor, negatives: Tensor, margin: float
+) -> tuple[Tensor, Tensor]:
+    """How often each entry counts (a, b), and the number of active triplets; negatives counted pair by pair (a, p).
+
+    In blocks of pairs, which bound the memory. The fastest way on a CPU, where looking at how many pairs there are
+    costs nothing.
+    """
+    b = matrix.shape[1]
+    weights, count = torch.zeros_like(matrix), matrix.new_zeros(())
+    far = where_else(negatives, matrix, torch.inf)  # what is no negative is never near enough
+    pairs = positives.flatten().nonzero()[:, 0]  # a·b + p
+    for pair in pairs.split(max(1, _BLOCK // b)):
+        a = pair // b
+        reach = matrix.flatten().index_select(0, pair) + margin
+        active = (far.index_select(0, a) < reach[:, None]).to(matrix.dtype)
+        nearer = active.sum(1)
+        weights.index_add_(0, a, active, alpha=-1).view(-1).index_add_(0, pair, nearer)
+        count += nearer.sum()
+    return weights, count
+
+
+def triplet_weights_by_rank(
+    matrix: Tensor, positives: Tensor, negatives: Tensor, margin: float
+) -> tuple[Tensor, Tensor]:
+    """The same from each entry's rank among the sorted entries of the other kind: nothing waits for a device."""
+    reach = matrix + margin
+    far = where_else(negatives, matrix, torch.inf).sort(1).values
+    near = where_else(positives, reach, -torch.inf).sort(1).values
+    pulled = torch.searchsorted(far, reach) * positives
+    pushed = (matrix.shape[1] - torch.searchsorted(near, matrix, right=True)) * negatives
+    return (pulled - pushed).to(matrix.dtype), pulled.sum(dtype=matrix.dtype)
