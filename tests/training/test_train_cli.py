@@ -27,6 +27,14 @@ def test_train_prints_scores_and_evaluate_reads_the_run(tmp_path, settings):
     assert found == pytest.approx(data["selected"]["scores"]["recall@1"], abs=1e-6)
 
 
+def test_of_several_processes_one_speaks(tmp_path, settings, monkeypatch):
+    settings(steps=2).save(tmp_path / "config.yaml")
+    words = ("train", str(tmp_path / "config.yaml"))
+    assert "recall@1" in run(*words).stdout
+    monkeypatch.setenv("RANK", "1")  # as torchrun numbers them
+    assert run(*words).stdout == ""
+
+
 @pytest.mark.parametrize("words", [("--method", "margn"), ("--set", "lrr=1"), ("--set", "lr"), ("--train", "heads")])
 def test_mistakes_are_one_sentence(words):
     done = run("train", *words)

@@ -46,6 +46,7 @@ def train_command(
     from oodml._progress import console
     from oodml.config import RunConfig
     from oodml.training import Interrupted, train
+    from oodml.training.distributed import is_main_process
 
     given = {
         "dataset": dataset,
@@ -73,9 +74,11 @@ def train_command(
     try:
         result = train(settings)
     except Interrupted as stopped:
-        console.print(str(stopped))
+        if is_main_process():
+            console.print(str(stopped))
         sys.exit(130)
-    _show(result)
+    if is_main_process():
+        _show(result)
 
 
 def _show(result: Result) -> None:

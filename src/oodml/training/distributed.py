@@ -62,6 +62,11 @@ def world_size() -> int:
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
+def is_main_process() -> bool:
+    """Whether this is the process that speaks; known before `join`."""
+    return os.environ.get("RANK", "0") == "0"
+
+
 def join(device: str) -> Processes:
     """Join the other processes of a torchrun launch and choose this one's device."""
     kind = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
