@@ -11,12 +11,14 @@ import pytest
 import yaml
 
 import oodml
+from oodml.data import ArraySource, build_dataset, register_dataset
 from oodml.shift import Split, load_splits
 from oodml.study import execute as study_execute
 from oodml.study import load_study
 from oodml.study.config import StudyConfig, plan
 from oodml.study.follow import few_shot_table, transfer_table
 from oodml.study.presets import load_preset_or_file
+from oodml.training import transfer
 
 
 def test_a_study_is_trained_scored_and_summed_up(trained):
@@ -166,20 +168,45 @@ def test_the_written_settings_are_a_study_file(study, trained):
     }
 
 
-def test_what_follows_a_run_can_be_asked_for_later(noise, study, trained, tmp_path, monkeypatch):
+@pytest.fixture
+def others(noise):
+    """Another data set than the study's: the same pictures, upside down and under other names."""
+    pixels = np.stack([np.asarray(noise.image(i))[::-1] for i in range(72)])
+    flipped = ArraySource(pixels, [f"o{i}.png" for i in range(72)])
+    names = [f"other{label}" for label in noise.labels]
+    made = build_dataset("others", flipped, names, transforms=noise.transforms)
+    register_dataset("others", lambda: made, replace=True, summary="Other noise for a test.")
+    return made
+
+
+def test_what_follows_a_run_can_be_asked_for_later(others, study, trained, tmp_path, monkeypatch):
     """Few-shot adaptation and tests on other sets do not change a run's identity: nothing is trained again."""
     folder = tmp_path / "study"
     shutil.copytree(trained, folder)
     monkeypatch.setattr(study_execute, "train", lambda *given: pytest.fail("trained again"))
-    more = {"shots": [2], "episodes": 2, "few_shot": {"steps": 2, "batch_size": 8, "views": 0}, "transfer": ["noise"]}
-    table = oodml.run_study(study(methods=["margin"], **more), folder, quiet=True)
+    more = {"shots": [2], "episodes": 2, "few_shot": {"steps": 2, "batch_size": 8, "views": 0}, "transfer": ["others"]}
+    oodml.run_study(study(methods=["margin"], **more), folder, quiet=True)
     adapted = few_shot_table(folder)
     assert adapted.methods == ["margin · 2 shots · zero", "margin · 2 shots · few"]
     assert adapted.splits == ["easy", "hard"]
     elsewhere = transfer_table(folder)
-    assert elsewhere.splits == ["noise"]
-    # The default test classes of the data set are those of the split "easy"; embeddings are kept in half precision.
-    np.testing.assert_allclose(elsewhere.scores("recall@1")[0, 0], table.scores("recall@1")[0, 0], atol=0.03)
+    assert elsewhere.splits == ["others"]
+    assert elsewhere.methods == ["margin", "margin · untrained", *adapted.methods]
+    for run in sorted((folder / "runs").iterdir()):
+        if (run / "transfer.json").exists():
+            (held,) = json.loads((run / "transfer.json").read_text()).values()
+            found = transfer(run, others, metrics=["recall@1"], device="cpu", quiet=True)
+            assert held["fid"] == pytest.approx(found["fid"]) and held["few"]["2"]["about"]["dataset"] == "others"
+            for side in ("scores", "untrained"):
+                assert held[side]["recall@1"] == pytest.approx(found[side]["recall@1"])
+
+
+def test_transfer_to_classes_a_run_was_trained_on_fails_that_run(noise, study, trained, tmp_path):
+    folder = tmp_path / "study"
+    shutil.copytree(trained, folder)
+    oodml.run_study(study(methods=["margin"], transfer=["noise"]), folder, quiet=True)
+    failures = [json.loads(path.read_text())["traceback"] for path in folder.glob("runs/*/failed.json")]
+    assert failures and all("was trained on classes that split 'default' tests" in each for each in failures)
 
 
 def test_a_table_of_what_nobody_asked_for_is_refused(trained):

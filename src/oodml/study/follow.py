@@ -1,4 +1,4 @@
-"""What may follow a run: adaptation to a few labelled images of the test classes, and tests on other data sets.
+"""What may follow a run: adaptation to a few labelled images of the test classes, and transfer to other data sets.
 
 Both are kept beside the run (few_shot.json, transfer.json) and are no part of its identity: asked for later, they are
 computed from what the run left.
@@ -18,7 +18,6 @@ from oodml.study.load import load_plan
 from oodml.study.splits import stored_splits
 from oodml.study.store import FEW_SHOT, TRANSFER, Store, open_store
 from oodml.study.table import Row, StudyTable
-from oodml.training import evaluate_run
 
 _NEEDED = ("config.yaml", "embedder.safetensors", "result.json")  # to use a run after training
 
@@ -53,23 +52,25 @@ def _few_shot(run: PlannedRun, store: Store, shots: int, device: str) -> None:
 
 def _missing_transfers(run: PlannedRun, store: Store) -> list[Any]:
     held = (store.read_json(f"runs/{run.id}/{TRANSFER}") or {}) if run.transfer else {}
-    return [spec for spec in run.transfer if _set_name(spec) not in held]
+    return [spec for spec in run.transfer if not _has_shots(held.get(_set_name(spec), {}), run.shots)]
+
+
+def _has_shots(held: dict[str, Any], shots: tuple[int, ...]) -> bool:
+    return "scores" in held and all(str(each) in held["few"] for each in shots)
 
 
 def _transfer(run: PlannedRun, store: Store, spec: str | dict[str, Any], device: str) -> None:
-    """Scores of the run on the default test classes of another data set."""
-    scores = evaluate_run(store.fetch(run.id, _NEEDED), shared_dataset(spec), "default", device=_plain_device(device))
-    _add(store, f"runs/{run.id}/{TRANSFER}", _set_name(spec), {name: float(value) for name, value in scores.items()})
+    """The run on the default test classes of another data set, adapted to them too where the study adapts."""
+    from oodml.training.transfer import transfer, transfer_json
+
+    options: dict[str, Any] = {"metrics": run.config.metrics, "device": device, "quiet": True, **run.few_shot}
+    folder, data = store.fetch(run.id, _NEEDED), shared_dataset(spec)
+    found = transfer(folder, data, shots=run.shots, episodes=run.episodes, **options)
+    _add(store, f"runs/{run.id}/{TRANSFER}", _set_name(spec), transfer_json(found))
 
 
 def _add(store: Store, name: str, key: str, value: Any) -> None:
     store.write_json(name, {**(store.read_json(name) or {}), key: value})
-
-
-def _plain_device(device: str) -> str:
-    import torch
-
-    return ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
 
 
 def _set_name(spec: str | dict[str, Any]) -> str:
@@ -91,27 +92,41 @@ def few_shot_table(folder: str | Path | Store) -> StudyTable:
     store = open_store(folder)
     rows = []
     for place in load_plan(store):
-        for shots, held in (store.read_json(f"runs/{place.id}/{FEW_SHOT}") or {}).items():
-            for use in ("zero", "few"):
-                scores = {name: value[0] for name, value in held[use].items()}
-                rows.append((place, f"{place.method} · {shots} shots · {use}", place.split, scores))
-    return _table(rows, store, "no run was adapted to a few images: give the study `shots`")
+        rows += _adapted_rows(place, place.split, store.read_json(f"runs/{place.id}/{FEW_SHOT}") or {})
+    fids = {split.name: split.fid or 0.0 for split in stored_splits(store)}
+    return _table(rows, store, fids, "no run was adapted to a few images: give the study `shots`")
 
 
 def transfer_table(folder: str | Path | Store) -> StudyTable:
-    """Tests on other data sets as a table whose splits are those sets."""
+    """Transfer as a table whose splits are the other data sets: `S2SD`, its backbone `S2SD · untrained`, and with a few
+    labelled images of the target's classes `S2SD · 5 shots · few` beside `S2SD · 5 shots · zero`."""
     store = open_store(folder)
-    rows = []
+    rows, fids = [], {}
     for place in load_plan(store):
-        for name, scores in (store.read_json(f"runs/{place.id}/{TRANSFER}") or {}).items():
-            rows.append((place, place.method, name, scores))
-    return _table(rows, store, "no run was tested on another data set: give the study `transfer`")
+        for name, held in (store.read_json(f"runs/{place.id}/{TRANSFER}") or {}).items():
+            rows.append((place, place.method, name, held["scores"]))
+            rows.append((place, f"{place.method} · untrained", name, held["untrained"]))
+            rows += _adapted_rows(place, name, held["few"])
+            fids[name] = held["fid"]
+    return _table(rows, store, fids, "no run was tested on another data set: give the study `transfer`")
 
 
-def _table(rows: list[tuple[Any, str, str, dict[str, float]]], store: Store, nothing: str) -> StudyTable:
+def _adapted_rows(place: Any, split: str, held: dict[str, Any]) -> list[tuple[Any, str, str, dict[str, float]]]:
+    return [
+        (
+            place,
+            f"{place.method} · {shots} shots · {use}",
+            split,
+            {name: value[0] for name, value in found[use].items()},
+        )
+        for shots, found in held.items()
+        for use in ("zero", "few")
+    ]
+
+
+def _table(
+    rows: list[tuple[Any, str, str, dict[str, float]]], store: Store, fids: dict[str, float], nothing: str
+) -> StudyTable:
     if not rows:
         raise OodmlError(f"{store.url}: {nothing}.")
-    fids = {split.name: split.fid or 0.0 for split in stored_splits(store)}
-    return StudyTable(
-        Row(method, split, fids.get(split, 0.0), place.seed, scores) for place, method, split, scores in rows
-    )
+    return StudyTable(Row(method, split, fids[split], place.seed, scores) for place, method, split, scores in rows)

@@ -59,6 +59,11 @@ def transfer(
     }
 
 
+def transfer_json(found: Mapping[str, Any]) -> dict[str, Any]:
+    """What `transfer` found as plain data."""
+    return {**found, "few": {str(shots): each.to_json() for shots, each in found["few"].items()}}
+
+
 def distance(target: Target, backbone: str, device: str, quiet: bool) -> float:
     """FID over class means between the train classes of the run and the test classes of its target."""
     own = load_images(load_dataset(target.config.dataset), quiet=quiet).dataset
