@@ -44,7 +44,7 @@ def test_the_coded_weights_sum_to_one_over_the_batch():
     assert found[:, 1].tolist() == pytest.approx([0.5, 0.5])
 
 
-@pytest.mark.parametrize("weighting", ["terms", "query", "batch"])
+@pytest.mark.parametrize("weighting", ["query", "batch"])
 def test_contrast_equals_its_formula(weighting):
     queries, keys, queue, tau = unit(3, 4, 0), unit(3, 4, 1), unit(7, 4, 2), 0.2
     distances = torch.cdist(queries, queue)
@@ -55,25 +55,22 @@ def test_contrast_equals_its_formula(weighting):
         others = 0.0
         for j in range(7):
             s = float(queries[i] @ queue[j])
-            if weighting == "terms":
-                others += 7 * float(by_query[i, j]) * math.exp(s / tau)
-            else:
-                weight = by_query if weighting == "query" else by_batch
-                others += math.exp(float(weight[i, j]) * s / tau)
+            weight = by_query if weighting == "query" else by_batch
+            others += math.exp(float(weight[i, j]) * s / tau)
         by_hand -= math.log(own / (own + others)) / 3
     assert contrast(queries, keys, queue, tau, weighting).item() == pytest.approx(by_hand, rel=1e-9)
 
 
-def test_weights_on_the_logits_leave_nothing_to_learn_and_weights_on_the_terms_do():
-    """Why the coded form is no default: at τ = .01, between embeddings as near to all keys as to their own, it is 0."""
-    around = lambda rows, seed: F.normalize(unit(1, 128, 0) + 0.3 * unit(rows, 128, seed), dim=1)  # noqa: E731
-    norms = {}
-    for weighting in ("terms", "query", "batch"):
-        queries = around(32, 1).requires_grad_()
-        contrast(queries, around(32, 2), around(3360, 3), 0.01, weighting).backward()
-        norms[weighting] = queries.grad.norm().item()
-    assert norms["terms"] > 1, norms
-    assert max(norms["query"], norms["batch"]) < 1e-12, norms
+def test_the_nearest_key_counts_in_full_and_far_ones_not_at_all():
+    """In 128 dimensions the weights are those of a hardest negative: the gradient is that of the pair it makes."""
+    query, near = unit(1, 128, 0), F.normalize(unit(1, 128, 0) + 0.6 * unit(1, 128, 1), dim=1)
+    key, queue = F.normalize(unit(1, 128, 0) + 0.61 * unit(1, 128, 2), dim=1), torch.cat([near, unit(500, 128, 3)])
+    query.requires_grad_()
+    (found,) = torch.autograd.grad(contrast(query, key, queue, 0.01), query)
+    pair = torch.cat([query @ key.T, query @ near.T], dim=1) / 0.01
+    (expected,) = torch.autograd.grad(-pair.log_softmax(1)[0, 0], query)
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
+    assert expected.norm() > 1
 
 
 def test_queue_and_slow_encoder_equal_a_slow_reference_over_several_steps(prepared):

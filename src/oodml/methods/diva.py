@@ -54,9 +54,9 @@ class DiVA(Method):
     Discriminative: the `base` loss. Shared: the base loss on triplets of three classes (`sharing`: the modes of the
     miner `shared`). Intra: the base loss on triplets within a class, drawn with replacement, so that two pictures a
     class are enough (`intra="permuted"`: under permuted labels, as in the code behind ooDML). Self: momentum contrast
-    of two views of a picture against a `queue` of earlier batches, temperature τ, momentum m, negatives weighted by
-    their distance (`weighting`: "terms"; "query" and "batch" put the weights on the logits, the latter as coded). r is
-    the squared correlation of φ with what a regressor (`hidden` wide) predicts from each other embedding, with
+    of two views of a picture against a `queue` of earlier batches, temperature τ, momentum m, the negatives' logits
+    weighted by their distance (`weighting`: for each "query", or over the "batch" as coded at first). r is the squared
+    correlation of φ with what a regressor (`hidden` wide) predicts from each other embedding, with
     reversed gradients as in `sharing`.
 
     At test time the four, on the unit sphere, are weighted by `weights` (discriminative, others), concatenated and
@@ -78,7 +78,7 @@ class DiVA(Method):
         weights: tuple[float, float] | None = None,
         temperature: float = 0.01,
         momentum: float = 0.9,
-        weighting: str = "terms",
+        weighting: str = "query",
         sharing: str = "standard",
         intra: str = "intra",
         hidden: int = 512,
