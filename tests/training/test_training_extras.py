@@ -1,6 +1,9 @@
 """Loggers, samplers that look at embeddings, schedules, seeds; on a GPU: no step waits for the device."""
 
+import contextlib
 import math
+import sys
+import types
 
 import numpy as np
 import pytest
@@ -44,8 +47,53 @@ def test_loggers_get_every_number_and_are_closed(settings, monkeypatch):
     }
 
 
+class Service(types.ModuleType):
+    """Stands in for wandb and mlflow, whose packages the tests do not need: notes the name each run goes by."""
+
+    def __init__(self):
+        super().__init__("service")
+        self.names, self.numbers, self.info = [], {}, types.SimpleNamespace(run_id="made by mlflow")
+
+    def init(self, id, resume, **options):
+        assert resume == "allow"
+        self.names.append(id)
+        return self
+
+    def start_run(self, run_name=None, run_id=None):
+        if run_id is not None:
+            self.names.append(run_id)
+        return contextlib.nullcontext(self)
+
+    def log(self, values, step):
+        self.numbers[step] = values
+
+    def log_metrics(self, values, step):
+        assert not any(set(name) & set("@:") for name in values)  # MLflow refuses them
+        self.numbers[step] = values
+
+    def log_params(self, values):
+        assert values["dataset"] == "patterns"
+
+    def finish(self):
+        self.closed = True
+
+    end_run = finish
+
+
+@pytest.mark.parametrize("name", ["wandb", "mlflow"])
+def test_a_run_that_goes_on_is_the_same_run_for_a_service(settings, monkeypatch, killed_after, name):
+    service = Service()
+    monkeypatch.setitem(sys.modules, name, service)
+    with killed_after(7), pytest.raises(RuntimeError, match="killed"):
+        train(settings(logger=name))
+    train(settings(logger=name))
+    first, second = service.names
+    assert first == second != ""
+    assert service.closed and 12 in service.numbers
+
+
 def test_a_logger_that_is_not_installed_says_what_to_install(settings, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "mlflow", None)
+    monkeypatch.setitem(sys.modules, "mlflow", None)
     with pytest.raises(OodmlError, match="pip install mlflow"):
         train(settings(logger="mlflow"))
 

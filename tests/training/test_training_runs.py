@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import numpy as np
@@ -248,7 +249,7 @@ def test_a_process_killed_for_good_goes_on(settings, tmp_path, facts, kills):
         process = subprocess.Popen([sys.executable, "-c", script], env={**os.environ})
         began = checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0
         while process.poll() is None and not (checkpoint.exists() and checkpoint.stat().st_mtime_ns > began):
-            pass
+            time.sleep(0.001)
         process.kill()
         process.wait()
     assert checkpoint.exists()

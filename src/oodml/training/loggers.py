@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import uuid
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 from oodml._errors import OodmlError
+from oodml._files import atomic_file
 
 
 class Logger(Protocol):
@@ -32,7 +34,9 @@ class TensorBoard:
 
 class WeightsAndBiases:
     def __init__(self, out: Path, config: Mapping[str, Any]) -> None:
-        self.run = _module("wandb", "wandb").init(dir=str(out), name=out.name, config=dict(config), resume="allow")
+        wandb = _module("wandb", "wandb")
+        known = _remembered(out / "wandb.id", lambda: uuid.uuid4().hex)
+        self.run = wandb.init(dir=str(out), name=out.name, id=known, config=dict(config), resume="allow")
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         self.run.log(dict(values), step=step)
@@ -44,7 +48,12 @@ class WeightsAndBiases:
 class MLflow:
     def __init__(self, out: Path, config: Mapping[str, Any]) -> None:
         self.mlflow = _module("mlflow", "mlflow")
-        self.mlflow.start_run(run_name=out.name)
+
+        def create() -> str:
+            with self.mlflow.start_run(run_name=out.name) as run:
+                return run.info.run_id
+
+        self.mlflow.start_run(run_id=_remembered(out / "mlflow.id", create))
         self.mlflow.log_params({key: str(value)[:500] for key, value in config.items()})
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
@@ -75,6 +84,15 @@ def flat(row: Mapping[str, Any]) -> dict[str, float]:
         elif isinstance(value, int | float) and key != "step":
             found[key] = float(value)
     return found
+
+
+def _remembered(path: Path, create: Callable[[], str]) -> str:
+    """The name under which a service knows the run: a run that goes on after a stop is the same one there."""
+    if not path.exists():
+        known = create()
+        with atomic_file(path) as temporary:
+            temporary.write_text(known, encoding="utf-8")
+    return path.read_text(encoding="utf-8")
 
 
 def _module(name: str, package: str) -> Any:

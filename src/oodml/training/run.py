@@ -72,8 +72,8 @@ def _run(
 ) -> None:
     """One pass of the loop, and its result written."""
     began = time.perf_counter()
-    loggers = make_loggers(config.logger, out, config.as_dict()) if processes.is_main else []
     backbone = starting_backbone(config)  # before the pictures, which may take minutes to decode
+    loggers = make_loggers(config.logger, out, config.as_dict()) if processes.is_main else []
     job = build_job(config, out, load_pictures(config, dataset, processes), backbone, processes, stop_at)
     if processes.is_main:
         config.save(out / "config.yaml")
