@@ -15,8 +15,9 @@ from oodml.models.embedder import Embedder
 def test_the_loss_weighs_the_losses_of_both_labels(prepared):
     run = prepared("mixup", base="multisimilarity")
     loss = run.loss().item()
-    share, order = run.method.mixture
     batch = run.batch()
+    run.generator.manual_seed(0)
+    share, order = run.method.draw(batch, "features")
     mixed = torch.stack([share * batch.inputs[i] + (1 - share) * batch.inputs[order[i]] for i in range(16)])
     embedding = run.embedder.heads["embedding"](mixed)
     objective = oodml.make_loss("multisimilarity")
@@ -43,28 +44,109 @@ def test_pictures_are_mixed_within_a_process_and_features_across_all(prepared):
     run = prepared("mixup")
     batch = run.batch()
     part = Batch(batch.inputs[:8], batch.labels, batch.indices, 0, lambda: batch.inputs)  # one of two processes
-    orders = [run.method.draw(part, "input").order for _ in range(20)]
+    orders = [run.method.draw(part, layer).order for _ in range(20) for layer in ("input", "stage 1")]
     for order in orders:
         assert sorted(order[:8].tolist()) == list(range(8))
         assert order[8:].tolist() == [8 + i for i in order[:8].tolist()]
     assert any(sorted(run.method.draw(part, "features").order[:8].tolist()) != list(range(8)) for _ in range(20))
 
 
-def test_layers_take_turns():
-    method = oodml.make_method("mixup", base="multisimilarity", layers=["input", "features"])
-    generator = torch.Generator().manual_seed(0)
-    backbone = freeze_batchnorm(make_backbone("tiny", seed=1))
-    method.setup(Context(4, 8, backbone.feature_dim, 10, generator=generator))
-    embedder = Embedder(backbone, method.heads(backbone.feature_dim), backbone.feature_dim)
-    images, labels = torch.rand(16, 3, 16, 16), torch.arange(16) // 4
-    batch = Batch(images, labels, np.arange(16), 0, lambda: images)
-    for step, layer in enumerate(("input", "features", "input")):
-        shown = method.inputs(batch, step)
-        assert method.layer == layer
-        share, order = method.mixture
-        expected = share * images + (1 - share) * images[order] if layer == "input" else images
-        torch.testing.assert_close(shown, expected)
-        assert torch.isfinite(method.loss(batch, embedder, step))
+class OnPictures:
+    """Mixup on a small network that has stages."""
+
+    def __init__(self, layers, backbone="tiny"):
+        self.method = oodml.make_method("mixup", base="multisimilarity", layers=layers)
+        self.generator = torch.Generator()
+        self.backbone = freeze_batchnorm(make_backbone(backbone, pretrained=False, seed=1))
+        size = self.backbone.feature_dim
+        self.method.setup(Context(4, 8, size, 10, generator=self.generator))
+        self.embedder = Embedder(self.backbone, self.method.heads(size), size)
+        self.method.connect(self.embedder)
+        side = self.backbone.input_size
+        self.images, self.labels = torch.rand(16, 3, side, side), torch.arange(16) // 4
+        self.batch = Batch(self.images, self.labels, np.arange(16), 0, lambda: self.images)
+
+    def mixture(self, seed):
+        """What a step with that seed draws."""
+        self.generator.manual_seed(seed)
+        self.method.inputs(self.batch, 0)
+        layer, mixture = self.method.layer, self.method.mixture
+        self.method.mixture = None
+        return layer, mixture
+
+    def loss(self, seed):
+        self.generator.manual_seed(seed)
+        return self.method.loss(self.batch, self.embedder, 0)
+
+
+def test_each_step_draws_one_place_of_those_named():
+    run = OnPictures(["input", "stages", "features"])
+    drawn = [run.mixture(seed)[0] for seed in range(40)]
+    assert set(drawn) == {"input", "stage 1", "stage 2", "features"}
+    assert drawn == [run.mixture(seed)[0] for seed in range(40)]
+    assert {OnPictures("stages").mixture(seed)[0] for seed in range(9)} == {"stage 1", "stage 2"}
+    assert {OnPictures("features").mixture(seed)[0] for seed in range(9)} == {"features"}
+
+
+def test_what_a_stage_gives_is_mixed_and_the_rest_of_the_network_sees_the_mixture():
+    run = OnPictures(["input", "stages", "features"])
+    for seed in range(4):
+        layer, (share, order) = run.mixture(seed)
+        maps = (run.images - run.backbone.mean) / run.backbone.std
+        for place, stage in zip(("input", "stage 1", "stage 2"), run.backbone.body, strict=True):
+            if place == layer:
+                maps = share * maps + (1 - share) * maps[order]
+            maps = stage(maps)
+        pooled = maps.mean((2, 3))
+        if layer == "features":
+            pooled = share * pooled + (1 - share) * pooled[order]
+        embedding = run.embedder.heads["embedding"](pooled)
+        objective = oodml.make_loss("multisimilarity")
+        own, other = (objective(embedding, labels) for labels in (run.labels, run.labels[order]))
+        torch.testing.assert_close(run.loss(seed), share * own + (1 - share) * other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("backbone", "stages"), [("tiny", 3), ("resnet18", 5), ("tf_efficientnet_lite0", 5)])
+def test_backbones_say_where_their_stages_end(backbone, stages):
+    network = make_backbone(backbone, pretrained=False)
+    found = network.stages()
+    assert len(found) == stages
+    shapes = []
+    for stage in found:
+        stage.register_forward_hook(lambda module, inputs, output: shapes.append(output.shape))
+    network(torch.rand(2, 3, 64, 64))
+    sides = [shape[-1] for shape in shapes]
+    assert all(len(shape) == 4 and shape[0] == 2 for shape in shapes)
+    assert sides == sorted(sides, reverse=True) and len(sides) == stages
+
+
+def test_an_evaluation_between_steps_sees_no_mixture():
+    run, plain = OnPictures("stages"), OnPictures("features")
+    run.loss(0)
+    torch.testing.assert_close(run.embedder(run.images).features.avg, plain.embedder(run.images).features.avg)
+
+
+def test_stages_that_cannot_be_mixed_are_refused(monkeypatch):
+    run = OnPictures("stages")
+    run.embedder.chunk = 8
+    with pytest.raises(OodmlError, match="grad_cache cuts in chunks"):
+        run.loss(0)
+    monkeypatch.setattr("oodml.models.backbones._base.Backbone.stages", lambda self: [])
+    with pytest.raises(OodmlError, match="does not say where they end"):
+        OnPictures("stages")
+
+
+@pytest.mark.long
+def test_a_compiled_network_is_mixed_between_its_stages_too():
+    eager, compiled = OnPictures(["input", "stages", "features"]), OnPictures(["input", "stages", "features"])
+    compiled.images.copy_(eager.images)
+    compiled.embedder.load_state_dict(eager.embedder.state_dict())
+    compiled.backbone.compile(dynamic=False)
+    for seed in range(8):
+        torch.testing.assert_close(compiled.loss(seed), eager.loss(seed), rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(
+        compiled.embedder(eager.images).features.avg, eager.embedder(eager.images).features.avg, rtol=1e-3, atol=1e-4
+    )
 
 
 def test_nothing_is_mixed_at_test_time(prepared):
@@ -90,8 +172,9 @@ def test_nothing_is_mixed_at_test_time(prepared):
 def test_what_makes_no_sense_is_refused_at_once(options, message):
     with pytest.raises(OodmlError, match=message):
         oodml.make_method("mixup", **options)
-    with pytest.raises(OodmlError, match="no pictures to mix"):
-        oodml.make_method("mixup", layers="input").check(64, "head")
+    for layers in ("input", "stages"):
+        with pytest.raises(OodmlError, match="no pictures to mix"):
+            oodml.make_method("mixup", layers=layers).check(64, "head")
 
 
 def test_it_learns(gain_on_glyphs):

@@ -13,11 +13,12 @@ METHODS = {
     "diva": {"name": "diva", "queue": 3},
     "mixup": {"name": "mixup", "base": "triplet"},
 }
+ON_PICTURES = {**METHODS, "mixup-stages": {"name": "mixup", "layers": ["input", "stages", "features"]}}
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", ON_PICTURES)
 def test_a_killed_run_goes_on_as_if_it_had_not_been(name, settings, killed_after, facts, tmp_path):
-    shared = {"method": METHODS[name], "steps": 5, "checkpoint_every": 1, "eval_every": 5, "metrics": ("recall@1",)}
+    shared = {"method": ON_PICTURES[name], "steps": 5, "checkpoint_every": 1, "eval_every": 5, "metrics": ("recall@1",)}
     whole = train(settings(out=str(tmp_path / "whole"), **shared))
     with killed_after(3), pytest.raises(RuntimeError, match="killed"):
         train(settings(out=str(tmp_path / "killed"), **shared))

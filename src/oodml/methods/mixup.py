@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from oodml._errors import OodmlError, unknown_name
 from oodml.methods import method_spec, register_method
@@ -17,7 +18,7 @@ from oodml.methods._wrapper import Wrapper
 from oodml.miners._sampling import uniforms
 from oodml.models.embedder import Embedder, Pooled
 
-LAYERS = ("input", "features")
+LAYERS = ("input", "stages", "features")
 _NODES = 4097  # of the table of Beta's quantiles
 
 
@@ -39,9 +40,10 @@ class Mixup(Wrapper):
         L = λ L_base(x^λ, y) + (1 − λ) L_base(x^λ, y'),    x^λ = λ x + (1 − λ) x',    λ ~ Beta(α, α) for each batch
 
     x', y' are the batch in random order. `layers` says what is mixed: the pooled "features" (the default; with
-    train="head" the cached ones), the "input" pictures, or both in turn, step by step. Revisiting's supplement H finds
-    that it compresses the spectrum of the embedding and lowers recall on unseen classes: a contrast to `rho`, not an
-    improvement.
+    train="head" the cached ones), the "input" pictures, what the backbone gives between its "stages", or several of
+    these: each step draws one place among the input, the ends of all stages but the last, and the features, as far as
+    they are named. Revisiting's supplement H finds that it compresses the spectrum of the embedding and lowers recall
+    on unseen classes: a contrast to `rho`, not an improvement.
     """
 
     quantiles: Tensor
@@ -61,10 +63,12 @@ class Mixup(Wrapper):
             if layer not in LAYERS:
                 raise unknown_name("layer of mixup:", layer, LAYERS)
         self.mixable = False  # a mixture of mixtures has no labels of this form
+        self.places = self.layers  # with the stages counted, once the backbone is known
+        self.mixture: Mixture | None = None
 
     def check(self, embedding_dim: int, train: str) -> None:
         super().check(embedding_dim, train)
-        if train == "head" and "input" in self.layers:
+        if train == "head" and set(self.layers) - {"features"}:
             raise OodmlError("With train='head' there are cached features and no pictures to mix: layers='features'.")
 
     def describe(self) -> str:
@@ -77,31 +81,63 @@ class Mixup(Wrapper):
         grid = torch.linspace(0, 1, _NODES, dtype=torch.float64)
         self.register_buffer("quantiles", torch.as_tensor(betaincinv(self.alpha, self.alpha, grid.numpy())))
 
+    def connect(self, embedder: Embedder) -> None:
+        super().connect(embedder)
+        if "stages" not in self.layers:
+            return
+        ends = embedder.backbone.stages()[:-1]  # after the last, mixing maps is mixing their averages
+        if not ends:
+            raise OodmlError(
+                f"mixup cannot mix between the stages of {embedder.backbone.name!r}, which does not say where they "
+                "end: use layers='features' or 'input'."
+            )
+        names = [f"stage {number + 1}" for number in range(len(ends))]
+        for name, end in zip(names, ends, strict=True):
+            end.register_forward_hook(partial(_mix_here, self, name))
+        self.places = tuple(place for layer in self.layers for place in (names if layer == "stages" else [layer]))
+
     def draw(self, batch: Batch, layer: str) -> Mixture:
         """λ by the inverse of its distribution function, and a random order.
 
-        Pictures stay with their process, so their order is one of a process's share, the same in every share.
+        Pictures and maps stay with their process, so their order is one of a process's share, the same in every share.
         """
         device, size = batch.labels.device, len(batch.labels)
         place = uniforms(1, device, self.context.generator) * (_NODES - 1)
         below = place.long()
         within = (place - below).to(self.quantiles.dtype)
         share = torch.lerp(self.quantiles[below], self.quantiles[below + 1], within)[0]
-        part = len(batch.inputs) if layer == "input" else size
+        part = size if layer == "features" else len(batch.inputs)
         order = uniforms(part, device, self.context.generator).argsort()
         starts = torch.arange(0, size, part, device=device)
         return Mixture(share.float(), (starts[:, None] + order).flatten())
 
     def inputs(self, batch: Batch, step: int) -> Tensor:
-        self.layer = self.layers[step % len(self.layers)]
-        self.mixture = self.draw(batch, self.layer)
+        generator = self.context.generator
+        # The generator's seed is that of this very batch and known to the host: a draw without waiting for the device.
+        drawn = step if generator is None else generator.initial_seed()
+        self.layer = self.places[drawn % len(self.places)]
+        mixture = self.mixture = self.draw(batch, self.layer)
+        self.part = len(batch.inputs)
         inputs = super().inputs(batch, step)
-        return self.mixture.of(inputs) if self.layer == "input" else inputs
+        return mixture.of(inputs) if self.layer == "input" else inputs
 
     def features_loss(self, pooled: Pooled, batch: Batch, embedder: Embedder, step: int) -> Tensor:
-        share, order = self.mixture
+        assert self.mixture is not None
+        mixture, self.mixture = self.mixture, None  # what the backbone sees next (an evaluation) is not mixed
+        share, order = mixture
         if self.layer == "features":
-            pooled = pooled.map(self.mixture.of)
+            pooled = pooled.map(mixture.of)
         other = replace(batch, labels=batch.labels[order])
         own = super().features_loss(pooled, batch, embedder, step)
         return share * own + (1 - share) * super().features_loss(pooled, other, embedder, step)
+
+
+def _mix_here(mixup: Mixup, place: str, stage: nn.Module, inputs: Any, output: Tensor) -> Tensor:
+    """A hook at the end of a stage: mixes what it gives in the steps that drew this place."""
+    if mixup.mixture is None or mixup.layer != place:
+        return output
+    if len(output) != mixup.part:
+        raise OodmlError(
+            "mixup between stages mixes a whole batch, which grad_cache cuts in chunks: use one of the two."
+        )
+    return mixup.mixture.of(output)

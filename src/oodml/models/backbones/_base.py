@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -57,6 +58,13 @@ class Backbone(nn.Module):
         if self.channel_order == "bgr":
             normalised = normalised.flip(1)
         return self.body(normalised)
+
+    def stages(self) -> list[nn.Module]:
+        """The modules that end its stages, first to last; empty where the network does not say where they end."""
+        if isinstance(self.body, nn.Sequential):
+            return list(self.body)
+        model: Any = getattr(self.body, "model", None)  # timm's models list where features can be taken
+        return [model.get_submodule(stage["module"]) for stage in getattr(model, "feature_info", None) or ()]
 
     @property
     def weights_id(self) -> str:
