@@ -27,7 +27,8 @@ import oodml
 from oodml._files import write_json
 from oodml.cli._app import print_table
 from oodml.shift import load_official
-from oodml.training import FewShot, Result, transfer
+from oodml.training import FewShot, Result
+from oodml.training.transfer import transfer, transfer_json
 
 METRICS = ("recall@1", "map@1000")
 ADAPTED = ("rate × steps", "zero-shot", "few-shot", "gain")
@@ -173,8 +174,7 @@ def make_transfers(options: argparse.Namespace) -> Iterable[dict[str, Any]]:
         for lr in rates(options):
             shots, more = options.shots, {"lr": lr, **adapting(options)}
             found = transfer(run.path, spec, shots=shots, episodes=options.episodes, metrics=METRICS, **more)
-            few = {str(number): each.to_json() for number, each in found.pop("few").items()}
-            yield {"from": f"{options.dataset} {split.name}", "to": name, "lr": lr, **found, "few": few}
+            yield {"from": f"{options.dataset} {split.name}", "to": name, "lr": lr, **transfer_json(found)}
 
 
 def show_transfers(options: argparse.Namespace, records: list[dict[str, Any]]) -> None:

@@ -92,12 +92,41 @@ def test_encoders_are_named_in_every_way(tmp_path):
         encoder_specs([{"weights": "x"}])
 
 
-def test_the_papers_encoders_are_known_to_the_model_library():
+IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+HALF = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
+OPENAI = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
+
+
+@pytest.mark.parametrize(
+    ("name", "normalisation", "trained_at", "used_at", "dim"),
+    [
+        ("clip", OPENAI, 224, 224, 768),
+        ("bit-21k", HALF, 224, 224, 2048),
+        ("bit-1k", HALF, 448, 224, 2048),
+        ("efficientnet-b0", IMAGENET, 224, 224, 1280),
+        ("resnet50-1k", IMAGENET, 224, 224, 2048),
+        ("dinov2", IMAGENET, 518, 518, 384),
+        ("swav", IMAGENET, 224, 224, 2048),
+    ],
+)
+def test_the_papers_encoders_see_pictures_as_they_were_trained_to(name, normalisation, trained_at, used_at, dim):
+    """Without their weights, which need the hub: the name resolves, has weights there, and the input is theirs."""
     from oodml.models.backbones._timm import import_timm
 
-    timm = import_timm()
-    for name in PUBLISHED.values():
-        assert name == "swav_resnet50" or timm.models.is_model_pretrained(name), name
+    (spec,) = encoder_specs([name])
+    assert name == "swav" or import_timm().models.is_model_pretrained(spec["name"])
+    model = make_backbone(spec["name"], pretrained=False)
+    assert (tuple(model.mean.flatten().tolist()), tuple(model.std.flatten().tolist())) == (
+        pytest.approx(normalisation[0]),
+        pytest.approx(normalisation[1]),
+    )
+    assert (model.input_size, model.feature_dim) == (trained_at, dim)
+    assert (input_side(model, 224) or 224) == used_at
+
+
+def test_every_short_name_is_tested_above():
+    (mark,) = test_the_papers_encoders_see_pictures_as_they_were_trained_to.pytestmark
+    assert {case[0] for case in mark.args[1]} == set(PUBLISHED)
 
 
 def test_splits_come_from_files_lists_and_names(data, splits, tmp_path):
