@@ -61,6 +61,17 @@ def test_distance_matrices_and_their_gradients(anchors: int | None, squared: boo
 
 
 @pytest.mark.parametrize("anchors", [None, 4])
+@pytest.mark.parametrize("matrix", [distance_matrix, squared_distance_matrix])
+def test_the_short_gradient_is_that_of_the_rows_before_they_were_divided_by_their_norms(matrix, anchors) -> None:
+    x = rows().requires_grad_()
+    weights = torch.rand(anchors or 7, 7, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    short, full = (
+        torch.autograd.grad((matrix(unit_rows(x), anchors, unit) * weights).sum(), x) for unit in (True, False)
+    )
+    torch.testing.assert_close(short, full)
+
+
+@pytest.mark.parametrize("anchors", [None, 4])
 def test_inner_products_and_their_gradient(anchors: int | None) -> None:
     x = rows().requires_grad_()
     right = x if anchors is None else torch.cat([x[:anchors], x[anchors:].detach()])

@@ -18,24 +18,24 @@ class Distances:
     """Euclidean distances between the rows of one batch; their matrix is computed when first needed, and only once.
 
     Miner and loss share it, and the loss reads its tuples from it. With `anchors=a` the matrix (a, b) starts from the
-    first a rows alone.
+    first a rows alone. `unit`: the rows come from `unit_rows`, see `distance_matrix`.
     """
 
-    def __init__(self, embeddings: Tensor, anchors: int | None = None) -> None:
-        self.embeddings, self.anchors = embeddings, anchors
+    def __init__(self, embeddings: Tensor, anchors: int | None = None, unit: bool = False) -> None:
+        self.embeddings, self.anchors, self.unit = embeddings, anchors, unit
         self._squared: Tensor | None = None
         self._matrix: Tensor | None = None
 
     @property
     def squared_matrix(self) -> Tensor:
         if self._squared is None:
-            self._squared = squared_distance_matrix(self.embeddings, self.anchors)
+            self._squared = squared_distance_matrix(self.embeddings, self.anchors, self.unit)
         return self._squared
 
     @property
     def matrix(self) -> Tensor:
         if self._matrix is None:
-            self._matrix = distance_matrix(self.embeddings, self.anchors)
+            self._matrix = distance_matrix(self.embeddings, self.anchors, self.unit)
         return self._matrix
 
     def between(self, *pairs: tuple[Tensor, Tensor]) -> tuple[Tensor, ...]:
@@ -55,12 +55,13 @@ class Distances:
 def read_pairs(matrix: Tensor, *pairs: tuple[Tensor, Tensor]) -> tuple[Tensor, ...]:
     """The entries (i, j) of a matrix for each pair of index tensors (t,)."""
     i, j = (torch.cat(side) for side in zip(*pairs, strict=True))
-    return matrix.flatten().gather(0, i * matrix.shape[1] + j).split([len(i) for i, _ in pairs])
+    places = torch.add(j, i, alpha=matrix.shape[1])
+    return matrix.flatten().gather(0, places).split([len(i) for i, _ in pairs])
 
 
-def read_partners(matrix: Tensor, *partners: Tensor) -> tuple[Tensor, ...]:
-    """From row a of a matrix (a, b) the entry at a's place in each of the lists of columns (a,)."""
-    return matrix.gather(1, torch.stack(partners, dim=1)).unbind(1)
+def read_columns(matrix: Tensor, columns: Tensor) -> tuple[Tensor, ...]:
+    """From each row of a matrix (a, b) the entries in its columns (k, a); k lists (a,)."""
+    return matrix.gather(1, columns.T).unbind(1)
 
 
 def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
@@ -69,16 +70,16 @@ def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
     return torch.dot(values.flatten(), shares.flatten())
 
 
-def active_mean(excess: Tensor, mask: Tensor, groups: int | None = None) -> Tensor:
-    """Σ [excess]₊ over the entries (t,) whose mask is True, by the number of terms above 0; 0 where there are none.
+def active_mean(excess: Tensor, mask: Tensor, by_column: bool = False) -> Tensor:
+    """Σ [excess]₊ over the entries whose mask is True, by the number of terms above 0; 0 where there are none.
 
-    With `groups`, entries t/groups apart belong together and are counted once.
+    With `by_column`, the number of columns of `excess` (k, t) that have such a term.
     """
     with torch.no_grad():  # the sum is linear in the terms that are active
         active = (excess > 0).logical_and_(mask)
-        terms = active if groups is None else active.view(groups, -1).any(0)
+        terms = active.any(0) if by_column else active
         shares = active / terms.sum(dtype=excess.dtype).clamp_min_(1)
-    return torch.dot(excess, shares)
+    return torch.dot(excess.flatten(), shares.flatten())
 
 
 class _MaskedLogSumExp(torch.autograd.Function):

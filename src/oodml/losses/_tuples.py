@@ -9,7 +9,7 @@ from torch import Tensor
 
 from oodml._errors import OodmlError
 from oodml.losses._base import Loss, Tuples
-from oodml.losses._distances import Distances, read_pairs, read_partners
+from oodml.losses._distances import Distances, read_columns, read_pairs
 from oodml.miners._base import Miner, PairMiner, Pairs, PartnerMiner, Partners, Triplets, mine_rows
 from oodml.miners.all import All
 
@@ -72,7 +72,7 @@ class TupleLoss(Loss):
             return MeasuredPairs(own, distances.matrix, masks[0], own, distances.matrix, masks[1])
         partners = self.partners(distances, labels, tuples)
         if partners is not None:
-            near, far = read_partners(distances.matrix, partners.positive, partners.negative)
+            near, far = read_columns(distances.matrix, partners.columns)
             own = labels[: distances.anchors]
             return MeasuredPairs(own, near, partners.mask, own, far, partners.mask)
         a1, p, a2, n, positive_mask, negative_mask = as_pairs(self.mined(distances, labels, tuples))
@@ -88,7 +88,7 @@ class TupleLoss(Loss):
         """Of the mined triplets d(a, p), d(a, n), and which of them count, (t,) each; with `matrix`, its entries."""
         partners = self.partners(distances, labels, tuples)
         if partners is not None:
-            near, far = read_partners(distances.matrix if matrix is None else matrix, *partners[:2])
+            near, far = read_columns(distances.matrix if matrix is None else matrix, partners.columns)
             return near, far, partners.mask
         a, p, n, mask = self.triplets(distances, labels, tuples)
         pairs = (a, p), (a, n)

@@ -58,16 +58,18 @@ class Margin(TupleLoss):
             self.register_buffer("beta", boundary)
 
     def compute(self, embeddings: Tensor, labels: Tensor, tuples: Tuples | None, anchors: int | None = None) -> Tensor:
-        pairs = self.measured(Distances(embeddings, anchors), labels, tuples)
+        pairs = self.measured(Distances(embeddings, anchors, unit=True), labels, tuples)
         inner = outer = self._beta_of(pairs.positive_labels).to(embeddings.dtype)
         if pairs.negative_labels is not pairs.positive_labels:
             outer = self._beta_of(pairs.negative_labels).to(embeddings.dtype)
         pull, push = pairs.near - inner, outer - pairs.far
-        excess = torch.cat([pull.flatten(), push.flatten()]) + self.margin
-        counted = torch.cat([pairs.positive_mask.flatten(), pairs.negative_mask.flatten()])
-        if self.normaliser == "triplets" and not pairs.of_triplets:
+        by_triplet = self.normaliser == "triplets"
+        if pairs.of_triplets:
+            return active_mean(torch.stack([pull, push]) + self.margin, pairs.positive_mask, by_column=by_triplet)
+        if by_triplet:
             raise OodmlError("normaliser='triplets' needs triplets (a, p, n); the miner or tuples= gave pairs.")
-        return active_mean(excess, counted, groups=2 if self.normaliser == "triplets" else None)
+        counted = torch.cat([pairs.positive_mask.flatten(), pairs.negative_mask.flatten()])
+        return active_mean(torch.cat([pull.flatten(), push.flatten()]) + self.margin, counted)
 
     def _beta_of(self, labels: Tensor) -> Tensor:
         """The boundary of each class, in the shape of the labels; or the one boundary there is, (1,)."""

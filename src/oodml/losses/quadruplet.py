@@ -72,9 +72,9 @@ class Quadruplet(TupleLoss):
         self.generator = generator
 
     def compute(self, embeddings: Tensor, labels: Tensor, tuples: Tuples | None, anchors: int | None = None) -> Tensor:
-        distances = everywhere = Distances(embeddings, anchors)
+        distances = everywhere = Distances(embeddings, anchors, unit=True)
         if anchors is not None:
-            everywhere = Distances(embeddings)  # n₁ need not be an anchor
+            everywhere = Distances(embeddings, unit=True)  # n₁ need not be an anchor
         if tuples is not None and not isinstance(tuples, Triplets) and len(tuples) == 4:
             check_indices(tuples, embeddings, "(a, p, n, n2)", length=4)
             a, p, n, n2 = tuples

@@ -80,7 +80,7 @@ class SNR(TupleLoss):
             total, active, _ = all_triplets_hinge(ratios, *positives_and_negatives(labels, anchors), self.margin)
             value = total / active.clamp_min(1)
         else:
-            near, far, mask = self.read_triplets(Distances(embeddings, anchors), labels, tuples, ratios)
+            near, far, mask = self.read_triplets(Distances(embeddings, anchors, unit=True), labels, tuples, ratios)
             value = active_mean(near - far + self.margin, mask)
         if self.lam == 0:
             return value

@@ -27,7 +27,7 @@ class Triplet(TupleLoss):
         self.squared = squared
 
     def compute(self, embeddings: Tensor, labels: Tensor, tuples: Tuples | None, anchors: int | None = None) -> Tensor:
-        distances = Distances(embeddings, anchors)
+        distances = Distances(embeddings, anchors, unit=True)
         if self.takes_all_triplets(tuples):
             matrix = distances.squared_matrix if self.squared else distances.matrix
             total, _, triplets = all_triplets_hinge(matrix, *positives_and_negatives(labels, anchors), self.margin)

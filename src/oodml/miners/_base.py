@@ -22,10 +22,9 @@ class Triplets(NamedTuple):
 
 
 class Partners(NamedTuple):
-    """One triplet an anchor: the indices (a,) of its positive and its negative, and (a,) bool: whether it has both."""
+    """One triplet an anchor: the indices (2, a) of its positive and its negative, and whether it has both, (a,) bool."""
 
-    positive: Tensor
-    negative: Tensor
+    columns: Tensor
     mask: Tensor
 
 
@@ -103,10 +102,12 @@ class PartnerMiner(TripletMiner):
     """
 
     one_an_anchor: bool = True
+    uniform_positives: ClassVar[bool] = False  # drawn uniformly from the anchor's class, by labels alone
 
     def mine(self, embeddings: Tensor, labels: Tensor, distances: Tensor) -> Triplets:
         anchor = torch.arange(len(distances), device=labels.device)
-        return Triplets(anchor, *self.partners(embeddings, labels, distances))
+        (positive, negative), mask = self.partners(embeddings, labels, distances)
+        return Triplets(anchor, positive, negative, mask)
 
     @torch.no_grad()
     def partners_of(

@@ -108,30 +108,32 @@ class _SquaredEuclidean(torch.autograd.Function):
     """‖x_i − y_j‖² of anchors x (a, d) and references y = [x; constants] (b, d)."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, references: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, references: Tensor, unit: bool) -> Tensor:
         ctx.save_for_backward(x, references)
+        ctx.unit = unit
         return _squared(x, references)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         x, references = ctx.saved_tensors
-        return _sum_of_differences(2 * gradient, x, references), None
+        return _sum_of_differences(2 * gradient, x, references, ctx.unit), None, None
 
 
 class _Euclidean(torch.autograd.Function):
     """√max(‖x_i − y_j‖², ε) of anchors x (a, d) and references y = [x; constants] (b, d)."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, references: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, references: Tensor, unit: bool) -> Tensor:
         distances = _squared(x, references).clamp_min_(EPSILON).sqrt_()
         ctx.save_for_backward(x, references, distances)
+        ctx.unit = unit
         return distances
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         x, references, distances = ctx.saved_tensors
         moved = torch.ops.aten.threshold_backward(gradient, distances, _CLAMPED)  # 0 where the distance was clamped
-        return _sum_of_differences(moved / distances, x, references), None
+        return _sum_of_differences(moved.div_(distances), x, references, ctx.unit), None, None
 
 
 def _squared(x: Tensor, references: Tensor) -> Tensor:
@@ -143,31 +145,39 @@ def _squared(x: Tensor, references: Tensor) -> Tensor:
     return (norms[:, None] + others).sub_(products, alpha=2)
 
 
-def _sum_of_differences(weights: Tensor, x: Tensor, references: Tensor) -> Tensor:
-    """Σ_j W_ij (x_i − y_j), and the same from the columns that are anchors; two passes over a matrix and a product."""
+def _sum_of_differences(weights: Tensor, x: Tensor, references: Tensor, unit: bool) -> Tensor:
+    """Σ_j W_ij (x_i − y_j), and the same from the columns that are anchors; two passes over a matrix and a product.
+
+    `unit` leaves out the multiples of x_i, which the gradient of `unit_rows` takes out anyway.
+    """
     mirrored = weights[:, : len(x)].T
     if len(x) == len(references):
         weights = weights + mirrored
-        weights.diagonal().sub_(weights.sum(1))  # then Σ_j W_ij (x_i − x_j) is one product
+        if not unit:
+            weights.diagonal().sub_(weights.sum(1))  # then Σ_j W_ij (x_i − x_j) is one product
         return torch.addmm(x, weights, x, beta=0, alpha=-1)
-    total = weights.sum(1, keepdim=True) + mirrored.sum(1, keepdim=True)
-    return total * x - torch.addmm(weights @ references, mirrored, x)
+    pulled = torch.addmm(x, weights, references, beta=0, alpha=-1).addmm_(mirrored, x, alpha=-1)
+    return pulled if unit else pulled.addcmul_(weights.sum(1, keepdim=True) + mirrored.sum(1, keepdim=True), x)
 
 
-def squared_distance_matrix(embeddings: Tensor, anchors: int | None = None) -> Tensor:
+def squared_distance_matrix(embeddings: Tensor, anchors: int | None = None, unit: bool = False) -> Tensor:
     """‖x_i − x_j‖² of the first `anchors` rows (None: of all) and all rows, (b, d) -> (a, b).
 
-    Rows after the anchors count as constants. Anchors that are equal come out exactly 0 apart.
+    Rows after the anchors count as constants. Anchors that are equal come out exactly 0 apart. `unit` as of
+    `distance_matrix`.
     """
-    return _SquaredEuclidean.apply(embeddings if anchors is None else embeddings[:anchors], embeddings.detach())
+    x = embeddings if anchors is None else embeddings[:anchors]
+    return _SquaredEuclidean.apply(x, embeddings.detach(), unit)
 
 
-def distance_matrix(embeddings: Tensor, anchors: int | None = None) -> Tensor:
+def distance_matrix(embeddings: Tensor, anchors: int | None = None, unit: bool = False) -> Tensor:
     """√max(‖x_i − x_j‖², ε) of the first `anchors` rows (None: of all) and all rows, (b, d) -> (a, b).
 
-    Rows after the anchors count as constants. Anchors that are equal come out exactly √ε apart.
+    Rows after the anchors count as constants. Anchors that are equal come out exactly √ε apart. `unit`: the embeddings
+    come from `unit_rows`, so the gradient may differ by multiples of the rows, which costs fewer passes.
     """
-    return _Euclidean.apply(embeddings if anchors is None else embeddings[:anchors], embeddings.detach())
+    x = embeddings if anchors is None else embeddings[:anchors]
+    return _Euclidean.apply(x, embeddings.detach(), unit)
 
 
 def same_class(labels: Tensor, anchors: int | None = None) -> Tensor:

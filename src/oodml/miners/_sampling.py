@@ -59,8 +59,7 @@ def choose_partners(positives: Tensor, negatives: Tensor, generator: torch.Gener
     # Written as the float64 that they are added up in, so that no kernel converts them.
     weights = torch.cat([positives, negatives], out=torch.empty(both, dtype=torch.float64, device=positives.device))
     columns, totals = _columns_at(weights, uniforms(len(weights), weights.device, generator))
-    positive, negative = columns.view(2, -1)
-    return Partners(positive, negative, torch.minimum(*totals.view(2, -1)) > 0)
+    return Partners(columns.view(2, -1), torch.minimum(*totals.view(2, -1)) > 0)
 
 
 def choose_uniform_for(rows: Tensor, mask: Tensor, generator: torch.Generator | None) -> Tensor:

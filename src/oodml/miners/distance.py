@@ -56,6 +56,8 @@ class DistanceWeighted(PartnerMiner):
     has none left draws uniformly among its negatives.
     """
 
+    uniform_positives = True
+
     def __init__(self, lower: float = 0.5, upper: float | None = 1.4, generator: torch.Generator | None = None) -> None:
         super().__init__(generator)
         check_range(lower, upper)

@@ -23,4 +23,5 @@ class EasyPositive(PartnerMiner):
         reach, positive = where_else(positives, distances, torch.inf).min(1)
         semihard = negatives & (distances > reach[:, None])
         farther, negative = where_else(semihard, distances, torch.inf).min(1)
-        return Partners(positive, negative, farther < torch.inf)  # without a positive nothing is farther
+        # Without a positive nothing is farther.
+        return Partners(torch.stack([positive, negative]), farther < torch.inf)

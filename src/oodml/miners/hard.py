@@ -18,4 +18,4 @@ class Hard(PartnerMiner):
         positives, negatives = positives_and_negatives(labels, len(distances))
         farthest, positive = where_else(positives, distances, -torch.inf).max(1)
         nearest, negative = where_else(negatives, distances, torch.inf).min(1)
-        return Partners(positive, negative, nearest - farthest < torch.inf)  # both are finite
+        return Partners(torch.stack([positive, negative]), nearest - farthest < torch.inf)  # both are finite

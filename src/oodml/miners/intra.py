@@ -28,9 +28,9 @@ class Intra(PartnerMiner):
     def partners(self, embeddings: Tensor, labels: Tensor, distances: Tensor) -> Partners:
         mates = same_class(labels, len(distances))
         if not self.distinct:
-            positive, negative, _ = choose_partners(mates, mates, self.generator)
-            return Partners(positive, negative, mates.sum(1) > 1)
+            return Partners(choose_partners(mates, mates, self.generator).columns, mates.sum(1) > 1)
         mates.fill_diagonal_(False)
         positive, _ = choose(mates, self.generator)
         rest = mates.scatter(1, positive[:, None], False)
-        return Partners(positive, *choose(rest, self.generator))
+        negative, found = choose(rest, self.generator)
+        return Partners(torch.stack([positive, negative]), found)

@@ -15,6 +15,7 @@ class Random(PartnerMiner):
     """One triplet an anchor: positive and negative drawn uniformly."""
 
     uses_distances = False
+    uniform_positives = True
 
     def partners(self, embeddings: Tensor, labels: Tensor, distances: Tensor) -> Partners:
         positives, negatives = positives_and_negatives(labels, len(distances))

@@ -20,7 +20,8 @@ class Rho(PartnerMiner):
 
     With probability `p_switch` a triplet (a, p, n) becomes (a, a, p'), p' another sample of a's class drawn uniformly:
     the samples of a class are pushed apart and nothing is pulled together, as the authors' code does. (The literal
-    reading (a, p, p') has no gradient with two samples a class.) It keeps directions that separate no training class.
+    reading (a, p, p') has no gradient with two samples a class.) Where the base draws its positives uniformly, p' is the
+    p it drew, and an anchor without a triplet has none to switch. It keeps directions that separate no training class.
 
     `base` is the name of a triplet miner, a dict with its options, or a miner. The papers' p_switch: .35 (CUB with
     β 1.2, CARS), .4 (CUB with β .6), .15 (SOP).
@@ -43,11 +44,15 @@ class Rho(PartnerMiner):
 
     def partners(self, embeddings: Tensor, labels: Tensor, distances: Tensor) -> Partners:
         assert isinstance(self.base, PartnerMiner)
-        mined = self.base.partners(embeddings, labels, distances)
-        mates = same_class(labels, len(distances)).fill_diagonal_(False)
-        drawn, points = uniforms(2 * len(mates), labels.device, self.generator).view(2, -1)
-        anchor = torch.arange(len(mates), device=labels.device)
-        return Partners(*self._switched(drawn, anchor, mined, *choose_at(mates, points)))
+        (positive, negative), mask = self.base.partners(embeddings, labels, distances)
+        anchor = torch.arange(len(mask), device=labels.device)
+        if self.base.uniform_positives:  # then the positive that a switched triplet gives up is the mate it wants
+            drawn = uniforms(len(mask), labels.device, self.generator)
+            mate, has_mate = positive, mask
+        else:
+            drawn, points = uniforms(2 * len(mask), labels.device, self.generator).view(2, -1)
+            mate, has_mate = choose_at(same_class(labels, len(distances)).fill_diagonal_(False), points)
+        return self._switched(drawn, Triplets(anchor, positive, negative, mask), mate, has_mate)
 
     def mine(self, embeddings: Tensor, labels: Tensor, distances: Tensor) -> Triplets:
         if self.one_an_anchor:
@@ -56,16 +61,14 @@ class Rho(PartnerMiner):
         if not isinstance(mined, Triplets):
             raise OodmlError(f"rho needs a base miner of triplets; {type(self.base).__name__} mines pairs.")
         mates, _ = positives_and_negatives(labels, len(distances))
-        anchor = mined.anchor
-        drawn = uniforms(len(anchor), labels.device, self.generator)
-        mate = choose_uniform_for(anchor, mates, self.generator)
-        switched = self._switched(drawn, anchor, Partners(*mined[1:]), mate, mates.any(1)[anchor])
-        return Triplets(anchor, *switched)
+        drawn = uniforms(len(mined.anchor), labels.device, self.generator)
+        mate = choose_uniform_for(mined.anchor, mates, self.generator)
+        (positive, negative), mask = self._switched(drawn, mined, mate, mates.any(1)[mined.anchor])
+        return Triplets(mined.anchor, positive, negative, mask)
 
-    def _switched(
-        self, drawn: Tensor, anchor: Tensor, mined: Partners, mate: Tensor, has_mate: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """(a, p, n) with p_switch turned into (a, a, mate); `drawn` are uniform numbers, all (t,)."""
+    def _switched(self, drawn: Tensor, mined: Triplets, mate: Tensor, has_mate: Tensor) -> Partners:
+        """(a, p, n) turned into (a, a, mate) where the uniform number drawn says so; all (t,)."""
         switch = drawn < self.p_switch
-        positive = torch.where(switch, anchor, mined.positive)
-        return positive, torch.where(switch, mate, mined.negative), torch.where(switch, has_mate, mined.mask)
+        columns = torch.stack([mined.anchor, mate, mined.positive, mined.negative]).view(2, 2, -1)
+        mask = mined.mask if has_mate is mined.mask else torch.where(switch, has_mate, mined.mask)
+        return Partners(torch.where(switch, columns[0], columns[1]), mask)

@@ -20,6 +20,8 @@ class Semihard(PartnerMiner):
     negative draws uniformly among all of its negatives.
     """
 
+    uniform_positives = True
+
     def __init__(self, margin: float | None = None, generator: torch.Generator | None = None) -> None:
         super().__init__(generator)
         self.margin = margin
@@ -33,4 +35,4 @@ class Semihard(PartnerMiner):
             semihard &= distances < reach + self.margin
         candidates = torch.where(semihard.any(1, keepdim=True), semihard, negatives)
         negative, has_negative = choose(candidates, self.generator)
-        return Partners(positive, negative, has_positive & has_negative)
+        return Partners(torch.stack([positive, negative]), has_positive & has_negative)

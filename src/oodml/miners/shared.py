@@ -51,4 +51,4 @@ class Shared(PartnerMiner):
         third = labels.index_select(0, negative)[:, None] == labels
         weights = weights_without(third, logs) if self.mode == "full" else ~(same | third)
         positive, found = choose(weights, self.generator)
-        return Partners(positive, negative, found)
+        return Partners(torch.stack([positive, negative]), found)
