@@ -131,6 +131,13 @@ def test_few_shot_adapts_as_chosen(run):
     assert fixed["few"] == found["few"] and fixed.about["chosen"] is None
 
 
+@pytest.mark.parametrize("exact", [False, True])
+def test_a_backbone_that_was_trained_is_asked_for_its_validation_images_too(settings, exact):
+    found = few_shot(train(settings(views=2)).path, shots=2, steps=12, exact=exact, **QUICK)
+    assert [tuple(each[:2]) for each in found.about["chosen"]["tried"]][:3] == [(0, 0), (SLOW_LR, 10), (SLOW_LR, 12)]
+    assert found.about["chosen"]["classes"] == 2 and found.about["exact"] is exact
+
+
 def test_without_validation_classes_the_published_rate_is_taken(settings):
     result = train(settings(selection="last", views=2))
     found = few_shot(result.path, shots=2, steps=5, **QUICK)
