@@ -60,8 +60,11 @@ class TupleLoss(Loss):
         """The positive and the negative of every anchor, where the miner finds one of each; None: see `mined`."""
         if tuples is not None or not isinstance(self.miner, PartnerMiner) or not self.miner.one_an_anchor:
             return None
-        embeddings = distances.embeddings.detach()
-        return self.miner.partners_of(embeddings, labels, self._for_miner(distances), distances.anchors)
+        embeddings, matrix = distances.embeddings.detach(), self._for_miner(distances)
+        if matrix is None:
+            return self.miner.partners_of(embeddings, labels, None, distances.anchors)
+        with torch.no_grad():  # all is checked already
+            return self.miner.partners(embeddings, labels, matrix)
 
     def measured(self, distances: Distances, labels: Tensor, tuples: Tuples | None) -> MeasuredPairs:
         """The mined pairs with their distances."""

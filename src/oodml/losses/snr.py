@@ -84,5 +84,5 @@ class SNR(TupleLoss):
             value = active_mean(near - far + self.margin, mask)
         if self.lam == 0:
             return value
-        sums = embeddings[:anchors].sum(1)
+        sums = (embeddings if anchors is None else embeddings[:anchors]).sum(1)
         return torch.add(value, torch.linalg.vector_norm(sums, 1), alpha=self.lam / len(sums))

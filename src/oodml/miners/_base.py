@@ -22,7 +22,7 @@ class Triplets(NamedTuple):
 
 
 class Partners(NamedTuple):
-    """One triplet an anchor: the indices (2, a) of its positive and its negative, and whether it has both, (a,) bool."""
+    """One triplet an anchor: the indices (2, a) of its positive and its negative; (a,) bool whether it has both."""
 
     columns: Tensor
     mask: Tensor

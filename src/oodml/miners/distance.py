@@ -20,7 +20,7 @@ def log_inverse_density(distances: Tensor, dim: int, lower: float = 0.5) -> Tens
     in D dimensions; d is clamped at `lower`, so that the nearest pairs do not take all the weight, and just below 2.
     """
     squared = distances.square().clamp_(lower**2, _LARGEST)
-    return torch.xlogy(1 - dim / 2, squared).add_(torch.special.xlog1py((3 - dim) / 2, squared * -0.25))
+    return squared.log().mul_(1 - dim / 2).sub_((squared * -0.25).log1p_(), alpha=(dim - 3) / 2)
 
 
 def distance_weights(distances: Tensor, excluded: Tensor, dim: int, lower: float, upper: float | None) -> Tensor:

@@ -20,8 +20,10 @@ class Rho(PartnerMiner):
 
     With probability `p_switch` a triplet (a, p, n) becomes (a, a, p'), p' another sample of a's class drawn uniformly:
     the samples of a class are pushed apart and nothing is pulled together, as the authors' code does. (The literal
-    reading (a, p, p') has no gradient with two samples a class.) Where the base draws its positives uniformly, p' is the
-    p it drew, and an anchor without a triplet has none to switch. It keeps directions that separate no training class.
+    reading (a, p, p') has no gradient with two samples a class.) It keeps directions that separate no training class.
+
+    Where the base draws its positives uniformly, p' is the p that it drew; an anchor without a triplet then has none
+    to switch.
 
     `base` is the name of a triplet miner, a dict with its options, or a miner. The papers' p_switch: .35 (CUB with
     β 1.2, CARS), .4 (CUB with β .6), .15 (SOP).
