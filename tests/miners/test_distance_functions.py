@@ -91,6 +91,16 @@ def test_equal_rows_are_exactly_the_least_distance_apart_and_do_not_move() -> No
     assert not gradient.any()
 
 
+def test_a_trace_without_values_leaves_nothing_behind() -> None:
+    from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+    with FakeTensorMode() as mode:
+        values = mode.from_tensor(rows())
+        assert isinstance(where_else(values > 0, values, 0.75), FakeTensor)
+    found = where_else(rows() > 0, rows(), 0.75)
+    assert not isinstance(found, FakeTensor)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_where_else(dtype: torch.dtype) -> None:
     values = rows(dtype=dtype).requires_grad_()

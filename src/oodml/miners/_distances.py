@@ -38,9 +38,7 @@ class _Unit(torch.autograd.Function):
 
 def unit_rows(x: Tensor) -> Tensor:
     """The rows divided by their Euclidean norms, (b, d) -> (b, d)."""
-    if x.is_cuda and not torch.compiler.is_compiling():
-        return unit_rows_at_once(x)
-    return _Unit.apply(x)
+    return unit_rows_at_once(x) if x.is_cuda and _is_eager(x) else _Unit.apply(x)
 
 
 def unit_rows_at_once(x: Tensor) -> Tensor:
@@ -55,9 +53,14 @@ def unit_rows_at_once(x: Tensor) -> Tensor:
 
 def where_else(mask: Tensor, values: Tensor, otherwise: float) -> Tensor:
     """The values where the mask is True and a number elsewhere; on a GPU without a kernel that writes the number."""
-    if torch.compiler.is_compiling():
-        return torch.where(mask, values, otherwise)
-    return torch.where(mask, values, _constant((), otherwise, values.dtype, values.device))
+    if _is_eager(values):
+        return torch.where(mask, values, _constant((), otherwise, values.dtype, values.device))
+    return torch.where(mask, values, otherwise)
+
+
+def _is_eager(x: Tensor) -> bool:
+    """Whether a tensor holds values: what is made while a graph is traced must not be kept for later."""
+    return not torch.compiler.is_compiling() and type(x) in (Tensor, torch.nn.Parameter)
 
 
 @functools.lru_cache(maxsize=64)
