@@ -22,7 +22,7 @@ SLOW_LR = 1e-5
 STOPS = (10, 20, 50, 100, 200, 500, 1000, 2000)
 FAR = 100  # the faster rate at fewer steps is where the slower one has been
 PATIENCE = 2  # stops in a row without a new best, after which a path is left
-EPISODES = 10
+EPISODES = 5
 METRIC = "map@1000"  # recall@1 saturates among the few validation classes, and has the larger noise
 
 
