@@ -4,6 +4,7 @@ import base64
 import gzip
 import json
 import re
+from shutil import which
 
 import numpy as np
 import pytest
@@ -95,11 +96,10 @@ def test_names_are_text_and_figures_are_written(dataset, tmp_path, nasty):
         assert len(drawn.convert("RGB").getcolors(1 << 24)) > 100, "thumbnails are on the map"
 
 
-@pytest.mark.parametrize("train", ["all", "head"])
-def test_the_command_makes_the_page_of_a_run(tmp_path, train, make_pictures):
+def test_the_command_makes_the_page_of_a_run(tmp_path, make_pictures):
     spec = {"name": "folder", "root": str(make_pictures(tmp_path / "pictures", [f"c{i:02d}" for i in range(12)]))}
     common = {"dataset": spec, "method": "sharing", "backbone": "tiny", "embedding_dim": 8, "batch_size": 12}
-    run = {"train": train, "steps": 2, "eval_every": 2, "selection": "last", "metrics": ("recall@1",), "views": 0}
+    run = {"train": "head", "steps": 2, "eval_every": 2, "selection": "last", "metrics": ("recall@1",), "views": 0}
     oodml.train({**common, **run, "samples_per_class": 4, "quiet": True, "out": str(tmp_path / "run")})
     page = tmp_path / "page.html"
     done = CliRunner().invoke(app, ["spaces", str(tmp_path / "run"), "--out", str(page), "--gap"])
@@ -112,3 +112,30 @@ def test_the_command_makes_the_page_of_a_run(tmp_path, train, make_pictures):
     ]
     for query in data["galleries"]["neighbours"]:
         assert all(found[1] != query["picture"][1] for _, row in query["spaces"] for found in row)
+
+
+def test_a_browser_draws_the_pictures(dataset, tmp_path):
+    browser = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := which(name))), None)
+    if browser is None:
+        pytest.skip("no Chromium on this machine: the page of spaces is NOT tested in a browser")
+    reason = "no playwright: the page of spaces is NOT tested in a browser"
+    api = pytest.importorskip("playwright.sync_api", reason=reason)
+    path, rows, _, mapped, queries = write(dataset, tmp_path)
+    with api.sync_playwright() as play:
+        started = play.chromium.launch(executable_path=browser, args=["--no-sandbox", "--disable-gpu"])
+        page = started.new_page(viewport={"width": 390, "height": 800})
+        problems = []
+        page.on("console", lambda said: problems.append(said.text) if said.type in ("error", "warning") else None)
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.goto(path.as_uri())
+        page.wait_for_selector("html[data-ready=yes]", timeout=60_000)
+        assert page.locator("[data-chart='map-1'] .imagelayer image").count() == len(mapped)
+        page.locator("[data-chart='map-1'] .legendtoggle").first.click()  # a class is hidden with its pictures
+        page.wait_for_function(
+            f"document.querySelectorAll(\"[data-chart='map-1'] .imagelayer image\").length < {len(mapped)}"
+        )
+        assert page.locator("#gallery .asked").count() == len(queries)
+        assert page.locator("#gallery .query img").count() == len(queries) * len(rows) * 2
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert not problems
+        started.close()
