@@ -7,7 +7,7 @@ from torch import Tensor
 
 from oodml.losses import register_loss
 from oodml.losses._base import Tuples
-from oodml.losses._distances import Distances
+from oodml.losses._distances import Distances, masked_mean
 from oodml.losses._tuples import TupleLoss, check_indices
 from oodml.miners import Miner, Triplets
 from oodml.miners._sampling import choose, uniforms
@@ -72,18 +72,17 @@ class Quadruplet(TupleLoss):
         self.generator = generator
 
     def compute(self, embeddings: Tensor, labels: Tensor, tuples: Tuples | None, anchors: int | None = None) -> Tensor:
-        distances = everywhere = Distances(embeddings, anchors, unit=True)
+        distances = everywhere = Distances(embeddings, anchors)
         if anchors is not None:
-            everywhere = Distances(embeddings, unit=True)  # n₁ need not be an anchor
+            everywhere = Distances(embeddings)  # n₁ need not be an anchor
         if tuples is not None and not isinstance(tuples, Triplets) and len(tuples) == 4:
             check_indices(tuples, embeddings, "(a, p, n, n2)", length=4)
             a, p, n, n2 = tuples
-            masks = torch.ones(2, len(a), dtype=torch.bool, device=a.device)
+            mask = second_mask = torch.ones_like(a, dtype=torch.bool)
         else:
             a, p, n, mask = self.triplets(distances, labels, tuples)
             n2, found = choose_third_class(labels, a, n, self.generator)
-            masks = torch.stack([mask, found.logical_and_(mask)])
+            second_mask = mask & found
         near, far, apart = everywhere.between((a, p), (a, n), (n, n2))
-        excess = torch.cat([near - far + self.margin, near - apart + self.margin2])
-        shares = masks / masks.sum(1, keepdim=True, dtype=excess.dtype).clamp_min_(1)
-        return torch.dot(torch.relu(excess), shares.flatten())
+        first = masked_mean(torch.relu(near - far + self.margin), mask)
+        return first + masked_mean(torch.relu(near - apart + self.margin2), second_mask)

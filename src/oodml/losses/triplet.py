@@ -27,11 +27,12 @@ class Triplet(TupleLoss):
         self.squared = squared
 
     def compute(self, embeddings: Tensor, labels: Tensor, tuples: Tuples | None, anchors: int | None = None) -> Tensor:
-        distances = Distances(embeddings, anchors, unit=True)
+        distances = Distances(embeddings, anchors)
         if self.takes_all_triplets(tuples):
             matrix = distances.squared_matrix if self.squared else distances.matrix
             total, _, triplets = all_triplets_hinge(matrix, *positives_and_negatives(labels, anchors), self.margin)
             return total / triplets.clamp_min(1)
-        squared = distances.squared_matrix if self.squared else None
-        near, far, mask = self.read_triplets(distances, labels, tuples, squared)
+        a, p, n, mask = self.triplets(distances, labels, tuples)
+        measure = distances.squared if self.squared else distances.between
+        near, far = measure((a, p), (a, n))
         return masked_mean(torch.relu(near - far + self.margin), mask)
