@@ -1,7 +1,7 @@
 """Speed of every objective with its miner, forward and backward.
 
     python benchmarks/losses.py                      # CPU: ratio to pytorch-metric-learning in the same process
-    python benchmarks/losses.py --device cuda        # GPU: milliseconds, eager and compiled; fails on a host sync
+    python benchmarks/losses.py --device cuda        # GPU: milliseconds, eager and compiled; fails on a host sync or a wrong gradient
     python benchmarks/losses.py --device cuda --profile margin    # what one objective's step is made of
 
 CPU: ours and the peer's step take turns, so that whatever else the machine does falls on both; the table shows medians
@@ -35,6 +35,7 @@ from oodml.losses import loss_record
 
 DIM, CLASSES, MEMORY = 512, 256, 1024
 EAGER_MS, COMPILED_MS = 2.0, 1.0  # on a GPU
+GRADIENT_ERROR = 0.01  # of the GPU's gradient; wrong ones are off by their whole length
 Step = Callable[[], object]
 Combination = tuple[str, str | None]
 Row = dict[str, Any]
@@ -134,13 +135,17 @@ def batch_of(size: int, device: str) -> tuple[Tensor, Tensor]:
     return embeddings.to(device).requires_grad_(), labels.to(device)
 
 
-def our_step(name: str, miner: str | None, size: int, device: str, compiled: bool = False) -> Step:
-    embeddings, labels = batch_of(size, device)
+def our_loss(name: str, miner: str | None, size: int, **options: Any) -> nn.Module:
     name, _, base = name.partition(":")
     # The peer's memory holds the batch too; ours stands beside it. So both have MEMORY references.
-    options: dict[str, Any] = {"memory_size": MEMORY - size} if name == "crossbatch" else {}
+    options |= {"memory_size": MEMORY - size} if name == "crossbatch" else {}
     options |= {"base": base} if base else {}
-    loss = oodml.make_loss(name, num_classes=CLASSES, embedding_dim=DIM, miner=miner, **options).to(device)
+    return oodml.make_loss(name, num_classes=CLASSES, embedding_dim=DIM, miner=miner, **options)
+
+
+def our_step(name: str, miner: str | None, size: int, device: str, compiled: bool = False) -> Step:
+    embeddings, labels = batch_of(size, device)
+    loss = our_loss(name, miner, size).to(device)
     # A compiled objective is bound by its launches; recorded as CUDA graphs they are two a step.
     call: Callable[[Tensor, Tensor], Tensor] = torch.compile(loss, mode="reduce-overhead") if compiled else loss
 
@@ -250,6 +255,21 @@ def host_sync(step: Step, exempt: bool) -> str:
     return "none"
 
 
+def gradient_error(name: str, miner: str | None, size: int) -> float:
+    """How far the gradient on the GPU is from the CPU's, relative to its length; both with the same random numbers."""
+    found = []
+    for device in ("cpu", "cuda"):
+        embeddings, labels = batch_of(size, device)
+        torch.manual_seed(0)  # proxies
+        loss = our_loss(name, miner, size, generator=torch.Generator().manual_seed(0)).to(device)
+        for _ in range(3):  # a memory is not empty then
+            embeddings.grad = None
+            loss(embeddings, labels).backward()
+        assert embeddings.grad is not None
+        found.append(embeddings.grad.cpu())
+    return float((found[1] - found[0]).norm() / found[0].norm())
+
+
 def gpu_combinations(only: list[str]) -> list[Combination]:
     found: list[Combination] = [(name, None) for name in oodml.list_losses()]
     found += [
@@ -281,6 +301,7 @@ def gpu_worker(share: list[Combination], size: int, seconds: float, ready: Any, 
 def measured_on_gpu(name: str, miner: str | None, size: int, seconds: float, compiled: Any) -> Row:
     shown = shown_miner(name, miner)
     row: Row = {"objective": name, "miner": shown, "batch": size}
+    row["gradient_error"] = gradient_error(name, miner, size)
     eager = our_step(name, miner, size, "cuda")
     row["host_sync"] = host_sync(eager, shown in VARIABLE_SHAPE)
     row["eager_ms"] = gpu_milliseconds(eager, seconds)
@@ -288,7 +309,8 @@ def measured_on_gpu(name: str, miner: str | None, size: int, seconds: float, com
     row["compiled_ms"] = None if failed else gpu_milliseconds(compiled, seconds)
     row["error"] = repr(compiled) if failed else None
     slow = row["eager_ms"] > EAGER_MS or failed or row["compiled_ms"] > COMPILED_MS
-    return row | {"missed": slow or row["host_sync"].startswith("FAILED")}
+    wrong = not row["gradient_error"] < GRADIENT_ERROR
+    return row | {"missed": slow or wrong or row["host_sync"].startswith("FAILED")}
 
 
 def on_gpu(size: int, only: list[str], seconds: float, workers: int) -> list[Row]:
@@ -301,7 +323,7 @@ def on_gpu(size: int, only: list[str], seconds: float, workers: int) -> list[Row
     processes = [context.Process(target=gpu_worker, args=(s, size, seconds, ready, turn, results)) for s in shares]
     for process in processes:
         process.start()
-    print(f"{'objective':<28}{'miner':<17}{'eager ms':>10}{'compiled ms':>13}  host sync")
+    print(f"{'objective':<28}{'miner':<17}{'eager ms':>10}{'compiled ms':>13}{'gradient off':>14}  host sync")
     rows = []
     while len(rows) < len(combinations):
         row = results.get(timeout=300)
@@ -310,7 +332,7 @@ def on_gpu(size: int, only: list[str], seconds: float, workers: int) -> list[Row
         end = "  MISSED" if row["missed"] else ""
         print(
             f"{row['objective']:<28}{row['miner']:<17}{row['eager_ms']:>10.2f}{time_compiled:>13}"
-            f"  {row['host_sync']}{end}{'  ' + row['error'] if row['error'] else ''}",
+            f"{row['gradient_error']:>14.1e}  {row['host_sync']}{end}{'  ' + row['error'] if row['error'] else ''}",
             flush=True,
         )
     for process in processes:

@@ -283,6 +283,21 @@ def test_no_host_synchronisation_on_a_gpu(name: str) -> None:
         torch.cuda.set_sync_debug_mode("default")
 
 
+@pytest.mark.skipif(
+    not torch.cuda.is_available(), reason="no GPU here: its gradients cannot be compared with the CPU's"
+)
+@pytest.mark.parametrize("name", NAMES)
+def test_value_and_gradient_on_a_gpu_are_those_of_the_cpu(name: str) -> None:
+    found = []
+    for device in ("cpu", "cuda"):
+        embeddings, labels = (t.to(device) for t in batch())
+        torch.manual_seed(0)
+        value = build(name).to(device)(embeddings.requires_grad_(), labels)
+        value.backward()
+        found.append((value.detach().cpu(), embeddings.grad.cpu()))
+    torch.testing.assert_close(found[1], found[0], rtol=1e-3, atol=1e-4)
+
+
 class TestForeignModules:
     """`register_loss` takes any factory of modules of (embeddings, labels)."""
 
