@@ -283,9 +283,7 @@ def test_no_host_synchronisation_on_a_gpu(name: str) -> None:
         torch.cuda.set_sync_debug_mode("default")
 
 
-@pytest.mark.skipif(
-    not torch.cuda.is_available(), reason="no GPU here: its gradients cannot be compared with the CPU's"
-)
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here to compare with the CPU")
 @pytest.mark.parametrize("name", NAMES)
 def test_value_and_gradient_on_a_gpu_are_those_of_the_cpu(name: str) -> None:
     found = []
