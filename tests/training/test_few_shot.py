@@ -331,3 +331,9 @@ def test_transfer_scores_the_run_on_another_data_set(run, head_run, others, dept
     means = [np.stack([f[d.indices_of([name])].mean(0) for name in names]) for d, names, f in sides]
     assert found["fid"] == pytest.approx(oodml.fid(*means), rel=1e-4)
     assert found["few"][2].about["dataset"] == "others" and 0 < found["untrained"]["recall@1"] <= 1
+
+
+@pytest.mark.parametrize("rate", [float("nan"), float("inf"), 0.0, "fast"])
+def test_a_rate_that_is_no_rate_is_refused(rate: float | str) -> None:
+    with pytest.raises(OodmlError, match="learning rate above 0"):
+        few_shot("nowhere", lr=rate)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from oodml._errors import OodmlError
 from oodml.cli._app import app, out, print_table
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ def fewshot_command(
     from oodml._progress import console
     from oodml.training import few_shot, save_few_shot
 
+    if root and not dataset:
+        raise OodmlError("--root says where the pictures of --dataset are: give --dataset too.")
     target: dict[str, Any] | None = {"name": dataset, **({"root": root} if root else {})} if dataset else None
     options: dict[str, Any] = {
         "steps": steps,

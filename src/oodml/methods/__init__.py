@@ -48,7 +48,13 @@ def make_method(spec: str | Mapping[str, Any], **options: Any) -> Method:
     Options are checked here; losses are built when `setup` is given the number of classes.
     """
     long = method_spec(spec, **options)
-    return _REGISTRY.make(long.pop("name"), **long)
+    name = long.pop("name")
+    try:
+        return _REGISTRY.make(name, **long)
+    except TypeError as error:  # an option that is missing, or of another kind than the method computes with
+        raise OodmlError(
+            f"The method {name!r} cannot be made with {long}: {error}. `oodml methods {name}` shows its options."
+        ) from error
 
 
 __all__ = [

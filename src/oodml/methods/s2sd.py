@@ -92,8 +92,14 @@ class S2SD(Method):
         self.pooling = chosen["pooling"] if pooling is None else pooling
         if self.targets is not None and not 1 <= len(self.targets) <= 16:
             raise OodmlError(f"S2SD takes 1 to 16 targets, got {len(self.targets)}.")
-        if not 0 <= layers <= 4:
+        if not all(isinstance(width, int) and width >= 1 for width in self.targets or ()):
+            raise OodmlError(f"S2SD's targets are widths, whole numbers from 1 on, got {targets!r}.")
+        if layers not in range(5):
             raise OodmlError(f"S2SD's branches have 0 to 4 layers, got layers={layers}.")
+        if (feature_start or 0) < 0:
+            raise OodmlError(f"feature_start is a step, 0 or later, got {feature_start}.")
+        if feature_windows is not None and (len(feature_windows) != 2 or min(feature_windows) < 1):
+            raise OodmlError(f"feature_windows is (height, width), each 1 or more, got {feature_windows!r}.")
         check_strength(gamma, temperature)
         self.spec = as_dict(base, "base")
         self.spherical = check_objective(self.spec).normalise

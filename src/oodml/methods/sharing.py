@@ -78,6 +78,8 @@ class Sharing(Method):
                 f"{regroup_every=}, {hidden=}, {groups=}."
             )
         self.base, self.variant, self.gamma, self.triplets = base, variant, gamma, triplets
+        if groups is not None and triplets != "groups":
+            raise OodmlError(f"groups={groups} needs triplets='groups', got triplets={triplets!r}, which makes none.")
         self.sampling, self.standardise, self.num_groups = sampling, standardise, groups
         self.regroup_every, self.hidden = regroup_every, hidden
         self.batches_per_step = 2 if variant.startswith("both") else 1

@@ -71,7 +71,11 @@ class UniformPrior(Wrapper):
         super().__init__(base)
         if on is not None and on not in PLACES:
             raise unknown_name("value of uniform_prior's on:", on, PLACES)
-        if (weight or 0) < 0 or min(row, every or 1, hidden or 1) < 1 or (lr is not None and lr <= 0):
+        if (
+            (weight or 0) < 0
+            or min(row, *(1 if n is None else n for n in (every, hidden))) < 1
+            or (lr is not None and lr <= 0)
+        ):
             raise OodmlError(
                 f"uniform_prior needs weight >= 0, lr > 0, and row, every, hidden >= 1; got {weight=}, {lr=}, {row=}, "
                 f"{every=}, {hidden=}."

@@ -136,6 +136,6 @@ def _check(
     ):
         if value < least:
             raise OodmlError(f"{name} must be at least {least}, got {value}.")
-    if lr != AUTO and (isinstance(lr, str) or lr <= 0):
+    if lr != AUTO and (isinstance(lr, str) or not 0 < lr < float("inf")):
         raise OodmlError(f"lr is a learning rate above 0, or {AUTO!r} to choose it on validation classes; got {lr!r}.")
     check_metrics(metrics)
