@@ -193,3 +193,8 @@ def test_the_commands_print_tables_and_json(data, splits, tmp_path, settings):
     assert "zero-shot" in shown.output and "±" in shown.output and load_few_shot(run) == {}
     saved = json.loads(runner.invoke(app, ["fewshot", str(run), *options, "--json", "--save"]).stdout)
     assert load_few_shot(run)[2].to_json() == saved["2"]
+
+
+def test_whitening_keeps_at_least_one_direction():
+    with pytest.raises(OodmlError, match="at least one direction"):
+        fit_whitening(np.random.default_rng(0).normal(size=(20, 4)), components=0)

@@ -6,6 +6,7 @@ import torch
 
 import oodml
 from oodml import OodmlError
+from oodml.cli.spaces import spaces_command
 from oodml.training import train
 from oodml.training.spaces import Spaces, generalisation_gap, neighbours_across_classes, run_spaces
 
@@ -48,3 +49,15 @@ def test_neighbours_across_classes_are_the_nearest_of_other_classes():
         )
     with pytest.raises(OodmlError, match="smaller k"):
         neighbours_across_classes(spaces, np.array([0]), k=21)
+
+
+def test_the_command_refuses_a_folder_without_a_finished_run(tmp_path):
+    with pytest.raises(OodmlError, match="no finished run"):
+        spaces_command(tmp_path, tmp_path / "page.html", None, "test", None, False, "cpu")
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_the_command_refuses_a_device_torch_does_not_know(tmp_path):
+    (tmp_path / "result.json").write_text("{}")
+    with pytest.raises(OodmlError, match="none torch knows"):
+        spaces_command(tmp_path, tmp_path / "page.html", None, "test", None, False, "tpu")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import typer
 
+from oodml._errors import OodmlError
 from oodml.cli._app import app, out, print_table
 
 
@@ -17,7 +18,7 @@ def spaces_command(
     side: str = typer.Option("test", help="Whose classes are shown: test or train."),
     root: Path | None = typer.Option(None, help="Where the pictures are now, if not where the run found them."),
     gap: bool = typer.Option(False, "--gap", help="Also score every space on train and test classes."),
-    device: str = typer.Option("cpu", help="cpu, cuda."),
+    device: str = typer.Option("cpu", help="auto, cpu, cuda."),
 ) -> None:
     """Neighbours of other classes and maps with thumbnails in each embedding of a run, and in its features.
 
@@ -26,8 +27,12 @@ def spaces_command(
     from oodml.config import RunConfig
     from oodml.data import load_dataset
     from oodml.reporting.spaces import NEIGHBOURS, choose_shown, spaces_page
+    from oodml.training.distributed import join
     from oodml.training.spaces import generalisation_gap, neighbours_across_classes, run_spaces
 
+    if not (run / "result.json").is_file():
+        raise OodmlError(f"{run} holds no finished run: there is no result.json in it.")
+    device = str(join(device).device)
     config = RunConfig.load(run / "config.yaml")
     spec = {"name": config.dataset_name, "root": str(root)} if root else config.dataset
     dataset = load_dataset(spec)

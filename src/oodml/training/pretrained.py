@@ -67,6 +67,8 @@ def fit_whitening(features: np.ndarray, components: int | None = None, floor: fl
         raise OodmlError(f"Whitening needs at least two images, got {len(x)}.")
     mean = x.mean(0)
     values, vectors = np.linalg.eigh(np.cov(x, rowvar=False, bias=True))
+    if components is not None and components < 1:
+        raise OodmlError(f"Whitening keeps at least one direction, got components={components}.")
     order = np.argsort(-values)[: int((values > floor * values.max()).sum())][:components]
     return Whitening(mean, vectors[:, order] / np.sqrt(values[order]))
 
