@@ -163,6 +163,13 @@ def test_finer_feature_windows_are_distilled_instead_of_the_average():
     }  # fmt: skip
 
 
+def test_windows_larger_than_the_feature_maps_are_refused():
+    method = oodml.make_method("s2sd", targets=[8], feature_windows=(5, 3))
+    method.setup(Context(CLASSES, 6, 5, 100))
+    with pytest.raises(oodml.OodmlError, match="5 x 3 do not fit into feature maps of 4 x 7"):
+        Embedder(Maps(), method.heads(5), 5)(torch.rand(BATCH, 5, 4, 7))
+
+
 def test_windows_are_refused_where_there_are_no_feature_maps():
     with pytest.raises(oodml.OodmlError, match="feature maps"):
         oodml.make_method("s2sd", feature_windows=(3, 3)).check(128, "head")

@@ -78,7 +78,7 @@ def papers_gamma(dataset: str) -> float:
 
 def check_strength(gamma: float | None, temperature: float) -> None:
     """Raise for a weight or a temperature that makes no sense; gamma None is the papers' value."""
-    if temperature <= 0 or (gamma is not None and gamma < 0):
+    if not temperature > 0 or (gamma is not None and not gamma >= 0):  # so that NaN is refused too
         raise OodmlError(f"Distillation needs temperature > 0 and gamma >= 0, got {temperature} and {gamma}.")
 
 

@@ -100,6 +100,12 @@ class S2SD(Method):
             raise OodmlError(f"feature_start is a step, 0 or later, got {feature_start}.")
         if feature_windows is not None and (len(feature_windows) != 2 or min(feature_windows) < 1):
             raise OodmlError(f"feature_windows is (height, width), each 1 or more, got {feature_windows!r}.")
+        if feature_windows is not None and not self.feature_distill:
+            raise OodmlError("feature_windows says how features are distilled, and they are not: feature_distill=True.")
+        if setup != "distil" and (distillation, topology) != ("r-kl", "multi"):
+            raise OodmlError(f"setup={setup!r} distils nothing: distillation and topology have no effect there.")
+        if not isinstance(detach, bool):
+            raise OodmlError(f"detach is True or False, got {detach!r}.")
         check_strength(gamma, temperature)
         self.spec = as_dict(base, "base")
         self.spherical = check_objective(self.spec).normalise

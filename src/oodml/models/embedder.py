@@ -115,6 +115,11 @@ class Embedder(nn.Module):
         if self.needs_max:
             parts.append(maps.amax((2, 3)).to(exact))
         if self.window is not None:
+            if self.window[0] > maps.shape[2] or self.window[1] > maps.shape[3]:
+                raise OodmlError(
+                    f"Windows of {self.window[0]} x {self.window[1]} do not fit into feature maps of "
+                    f"{maps.shape[2]} x {maps.shape[3]}: choose smaller feature_windows."
+                )
             parts.append(F.avg_pool2d(maps.to(exact), self.window).flatten(1))
         return torch.cat(parts, 1) if len(parts) > 1 else parts[0]
 
