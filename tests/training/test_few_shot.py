@@ -280,7 +280,7 @@ def test_what_cannot_be_done_is_said(run, tmp_path):
     with pytest.raises(OodmlError, match="Unknown metric"):
         few_shot(run, shots=2, metrics=["recal@1"], **QUICK)
     with pytest.raises(OodmlError, match="lower the learning rate"):
-        few_shot(run, shots=2, **{**QUICK, "lr": math.inf})
+        few_shot(run, shots=2, **{**QUICK, "lr": 1e38})
 
 
 def test_a_run_that_saw_the_validation_classes_is_labelled(run, settings):
