@@ -6,7 +6,6 @@ from pathlib import Path
 
 import typer
 
-from oodml._errors import OodmlError
 from oodml.cli._app import app, out, print_table
 
 
@@ -28,10 +27,10 @@ def spaces_command(
     from oodml.data import load_dataset
     from oodml.reporting.spaces import NEIGHBOURS, choose_shown, spaces_page
     from oodml.training.distributed import join
+    from oodml.training.result import load_result
     from oodml.training.spaces import generalisation_gap, neighbours_across_classes, run_spaces
 
-    if not (run / "result.json").is_file():
-        raise OodmlError(f"{run} holds no finished run: there is no result.json in it.")
+    load_result(run)  # first: it says so in a sentence where there is no finished run
     device = str(join(device).device)
     config = RunConfig.load(run / "config.yaml")
     spec = {"name": config.dataset_name, "root": str(root)} if root else config.dataset
