@@ -1,5 +1,7 @@
 """The spaces inside a run: train and test scores of each, weights drawn anew, neighbours of other classes."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +10,7 @@ import oodml
 from oodml import OodmlError
 from oodml.cli.spaces import spaces_command
 from oodml.training import train
+from oodml.training.result import FORMAT
 from oodml.training.spaces import Spaces, generalisation_gap, neighbours_across_classes, run_spaces
 
 
@@ -58,6 +61,7 @@ def test_the_command_refuses_a_folder_without_a_finished_run(tmp_path):
 
 
 def test_the_command_refuses_a_device_torch_does_not_know(tmp_path):
-    (tmp_path / "result.json").write_text("{}")
+    finished = {"format": FORMAT, "selected": {"scores": {}}, "untrained": {}}
+    (tmp_path / "result.json").write_text(json.dumps(finished))
     with pytest.raises(OodmlError, match="none torch knows"):
         spaces_command(tmp_path, tmp_path / "page.html", None, "test", None, False, "tpu")
