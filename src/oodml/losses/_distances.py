@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from oodml.miners._distances import EPSILON, distance_matrix, squared_distance_matrix
+from oodml.miners._distances import EPSILON, distance_matrix, squared_distance_matrix, where_else
 
 _FEW = 4  # up to this many tuples a sample, row differences cost less than the backward pass of the whole matrix
 _BLOCK = 2**22  # entries of a block of triplets
@@ -16,65 +17,95 @@ _BLOCK = 2**22  # entries of a block of triplets
 class Distances:
     """Euclidean distances between the rows of one batch; their matrix is computed when first needed, and only once.
 
-    Miner and loss share it. A handful of pairs is measured from the rows themselves, which is exact for equal points
-    and spares the backward pass of the matrix; a long list is read from the matrix. With `anchors=a` the matrix (a, b)
-    starts from the first a rows alone.
+    Miner and loss share it, and the loss reads its tuples from it. With `anchors=a` the matrix (a, b) starts from the
+    first a rows alone. `unit`: the rows come from `unit_rows`, see `distance_matrix`.
     """
 
-    def __init__(self, embeddings: Tensor, anchors: int | None = None) -> None:
-        self.embeddings, self.anchors = embeddings, anchors
+    def __init__(self, embeddings: Tensor, anchors: int | None = None, unit: bool = False) -> None:
+        self.embeddings, self.anchors, self.unit = embeddings, anchors, unit
         self._squared: Tensor | None = None
         self._matrix: Tensor | None = None
 
     @property
     def squared_matrix(self) -> Tensor:
         if self._squared is None:
-            self._squared = squared_distance_matrix(self.embeddings, self.anchors)
+            self._squared = squared_distance_matrix(self.embeddings, self.anchors, self.unit)
         return self._squared
 
     @property
     def matrix(self) -> Tensor:
         if self._matrix is None:
-            self._matrix = distance_matrix(self.embeddings, self.anchors)
+            self._matrix = distance_matrix(self.embeddings, self.anchors, self.unit)
         return self._matrix
 
-    def squared(self, *pairs: tuple[Tensor, Tensor]) -> tuple[Tensor, ...]:
-        """‖x_i − x_j‖² for each pair (i, j) of index tensors (t,), i an anchor; all are measured as one list."""
-        lengths = [len(i) for i, _ in pairs]
-        if sum(lengths) > _FEW * len(self.embeddings):
-            return self._read(self.squared_matrix, pairs).split(lengths)
-        return self._differences(pairs).square().sum(1).split(lengths)
-
     def between(self, *pairs: tuple[Tensor, Tensor]) -> tuple[Tensor, ...]:
-        """√max(‖x_i − x_j‖², ε) for each pair (i, j) of index tensors (t,), i an anchor."""
+        """√max(‖x_i − x_j‖², ε) for each pair (i, j) of index tensors (t,), i an anchor.
+
+        A handful of pairs is measured from the rows themselves unless the matrix is there already.
+        """
         lengths = [len(i) for i, _ in pairs]
-        if sum(lengths) > _FEW * len(self.embeddings):
-            return self._read(self.matrix, pairs).split(lengths)
-        norms = torch.linalg.vector_norm(self._differences(pairs), dim=1)  # its gradient at 0 is 0
-        return norms.clamp_min(math.sqrt(EPSILON)).split(lengths)
-
-    def _read(self, matrix: Tensor, pairs: tuple[tuple[Tensor, Tensor], ...]) -> Tensor:
-        i, j = (torch.cat(side) for side in zip(*pairs, strict=True))
-        return matrix.flatten().gather(0, i * matrix.shape[1] + j)
-
-    def _differences(self, pairs: tuple[tuple[Tensor, Tensor], ...]) -> Tensor:
-        """x_i − x_j, both read in one pass, which the gradient then takes once too."""
+        if self._matrix is not None or sum(lengths) > _FEW * len(self.embeddings):
+            return read_pairs(self.matrix, *pairs)
         first, second = zip(*pairs, strict=True)
         i, j = self.embeddings.index_select(0, torch.cat([*first, *second])).chunk(2)
-        return i - j
+        norms = torch.linalg.vector_norm(i - j, dim=1)  # its gradient at 0 is 0
+        return norms.clamp_min(math.sqrt(EPSILON)).split(lengths)
+
+
+def read_pairs(matrix: Tensor, *pairs: tuple[Tensor, Tensor]) -> tuple[Tensor, ...]:
+    """The entries (i, j) of a matrix for each pair of index tensors (t,)."""
+    i, j = (torch.cat(side) for side in zip(*pairs, strict=True))
+    places = torch.add(j, i, alpha=matrix.shape[1])
+    return matrix.flatten().gather(0, places).split([len(i) for i, _ in pairs])
+
+
+def read_columns(matrix: Tensor, columns: Tensor) -> tuple[Tensor, ...]:
+    """From each row of a matrix (a, b) the entries in its columns (k, a); k lists (a,)."""
+    return matrix.gather(1, columns.T).unbind(1)
 
 
 def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
-    """Mean of the values whose mask is True; 0 (with a gradient of 0) where there are none."""
-    return torch.where(mask, values, 0.0).sum() / mask.sum().clamp_min(1)
+    """Mean of the values, all finite, whose mask is True; 0 (with a gradient of 0) where there are none."""
+    shares = mask / mask.sum(dtype=values.dtype).clamp_min_(1)
+    return torch.dot(values.flatten(), shares.flatten())
 
 
-def masked_logsumexp(values: Tensor, mask: Tensor) -> Tensor:
+def active_mean(excess: Tensor, mask: Tensor, by_column: bool = False) -> Tensor:
+    """Σ [excess]₊ over the entries whose mask is True, by the number of terms above 0; 0 where there are none.
+
+    With `by_column`, the number of columns of `excess` (k, t) that have such a term.
+    """
+    with torch.no_grad():  # the sum is linear in the terms that are active
+        active = (excess > 0).logical_and_(mask)
+        terms = active.any(0) if by_column else active
+        shares = active / terms.sum(dtype=excess.dtype).clamp_min_(1)
+    return torch.dot(excess.flatten(), shares.flatten())
+
+
+class _MaskedLogSumExp(torch.autograd.Function):
+    """By way of a softmax, one kernel that serves value and gradient: `torch.logsumexp` has nine, and three back."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, mask: Tensor, dim: int) -> Tensor:
+        masked = where_else(mask, values, torch.finfo(values.dtype).min / 4)
+        shares = masked.softmax(dim)
+        ctx.save_for_backward(shares)
+        ctx.dim = dim
+        return masked.amax(dim) - shares.amax(dim).log_()  # the largest share is 1 / Σ e^{v − max}
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        (shares,) = ctx.saved_tensors
+        return shares * gradient.unsqueeze(ctx.dim), None, None
+
+
+def masked_logsumexp(values: Tensor, mask: Tensor, dim: int = 1) -> Tensor:
     """log Σ exp over the True entries of each row, (a, b) -> (a,); an empty row gives a huge negative number.
 
-    Not −∞, whose gradient would be NaN.
+    Not −∞, whose gradient would be NaN. The caller's function must be flat there, as [·]₊ and softplus are: what
+    reaches an empty row from behind is spread over entries that do not count.
     """
-    return values.masked_fill(~mask, torch.finfo(values.dtype).min / 4).logsumexp(1)
+    return _MaskedLogSumExp.apply(values, mask, dim)
 
 
 def all_triplets_hinge(
@@ -83,20 +114,47 @@ def all_triplets_hinge(
     """Σ [m_ap − m_an + margin]₊ over every triplet of the anchors, how many terms are active, and how many there are.
 
     The sum is linear in the matrix: an entry (a, p) counts as often as it has active negatives, an entry (a, n) is
-    subtracted as often as it is one. Only these counts are taken triplet by triplet, in blocks of rows that bound the
-    memory and without a graph, so a cubic tensor is neither made nor kept for the backward pass.
+    subtracted as often as it is one. Only these counts are taken, without a graph: a cubic tensor is neither made nor
+    kept for the backward pass.
     """
     with torch.no_grad():
-        b = matrix.shape[1]
-        weights, count = torch.zeros_like(matrix), matrix.new_zeros(())
-        triplets = (positives.sum(1) * negatives.sum(1)).sum()
-        far = matrix.masked_fill(~negatives, torch.inf)  # what is no negative is never near enough
-        pairs = positives.flatten().nonzero()[:, 0]  # a·b + p
-        for pair in pairs.split(max(1, _BLOCK // b)):
-            a = pair // b
-            reach = matrix.flatten().index_select(0, pair) + margin
-            active = (far.index_select(0, a) < reach[:, None]).to(matrix.dtype)
-            nearer = active.sum(1)
-            weights.index_add_(0, a, active, alpha=-1).view(-1).index_add_(0, pair, nearer)
-            count += nearer.sum()
-    return (weights * matrix).sum() + margin * count, count, triplets
+        static = matrix.is_cuda or torch.compiler.is_compiling()
+        weigh = triplet_weights_by_rank if static else triplet_weights_by_pair
+        weights, count = weigh(matrix, positives, negatives, margin)
+        triplets = torch.dot(positives.sum(1, dtype=matrix.dtype), negatives.sum(1, dtype=matrix.dtype))
+    total = torch.dot(weights.flatten(), matrix.flatten())
+    return torch.add(total, count, alpha=margin), count, triplets
+
+
+def triplet_weights_by_pair(
+    matrix: Tensor, positives: Tensor, negatives: Tensor, margin: float
+) -> tuple[Tensor, Tensor]:
+    """How often each entry counts (a, b), and the number of active triplets; negatives counted pair by pair (a, p).
+
+    In blocks of pairs, which bound the memory. The fastest way on a CPU, where looking at how many pairs there are
+    costs nothing.
+    """
+    b = matrix.shape[1]
+    weights, count = torch.zeros_like(matrix), matrix.new_zeros(())
+    far = where_else(negatives, matrix, torch.inf)  # what is no negative is never near enough
+    pairs = positives.flatten().nonzero()[:, 0]  # a·b + p
+    for pair in pairs.split(max(1, _BLOCK // b)):
+        a = pair // b
+        reach = matrix.flatten().index_select(0, pair) + margin
+        active = (far.index_select(0, a) < reach[:, None]).to(matrix.dtype)
+        nearer = active.sum(1)
+        weights.index_add_(0, a, active, alpha=-1).view(-1).index_add_(0, pair, nearer)
+        count += nearer.sum()
+    return weights, count
+
+
+def triplet_weights_by_rank(
+    matrix: Tensor, positives: Tensor, negatives: Tensor, margin: float
+) -> tuple[Tensor, Tensor]:
+    """The same from each entry's rank among the sorted entries of the other kind: nothing waits for a device."""
+    reach = matrix + margin
+    far = where_else(negatives, matrix, torch.inf).sort(1).values
+    near = where_else(positives, reach, -torch.inf).sort(1).values
+    pulled = torch.searchsorted(far, reach) * positives
+    pushed = (matrix.shape[1] - torch.searchsorted(near, matrix, right=True)) * negatives
+    return (pulled - pushed).to(matrix.dtype), pulled.sum(dtype=matrix.dtype)

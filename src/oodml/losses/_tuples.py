@@ -9,21 +9,21 @@ from torch import Tensor
 
 from oodml._errors import OodmlError
 from oodml.losses._base import Loss, Tuples
-from oodml.losses._distances import Distances
-from oodml.miners._base import Miner, PairMiner, Pairs, Triplets, mine_rows
+from oodml.losses._distances import Distances, read_columns, read_pairs
+from oodml.miners._base import Miner, PairMiner, Pairs, PartnerMiner, Partners, Triplets, mine_rows
 from oodml.miners.all import All
 
 
 class MeasuredPairs(NamedTuple):
-    """Distances of positive and of negative pairs, the indices of their anchors, and which entries count.
+    """Distances of positive and of negative pairs, the labels of their anchors, and which entries count.
 
-    Lists (t,); or, where a pair miner chose, the whole matrix (a, b) with masks, and anchors (a, 1).
+    Lists (t,); or, where a pair miner chose, the whole matrix (a, b) with masks, and labels (a, 1).
     """
 
-    positive_anchor: Tensor
+    positive_labels: Tensor
     near: Tensor
     positive_mask: Tensor
-    negative_anchor: Tensor
+    negative_labels: Tensor
     far: Tensor
     negative_mask: Tensor
 
@@ -49,23 +49,54 @@ class TupleLoss(Loss):
 
     def mined(self, distances: Distances, labels: Tensor, tuples: Tuples | None) -> Triplets | Pairs:
         """The caller's tuples, else those of the miner, which is handed this loss's distance matrix."""
-        if tuples is not None:
-            return checked(tuples, distances.embeddings)
-        assert self.miner is not None
         embeddings = distances.embeddings
+        if tuples is not None:
+            return checked(tuples, embeddings)
+        assert self.miner is not None
         mined = mine_rows(self.miner, embeddings.detach(), labels, self._for_miner(distances), distances.anchors)
         return checked(mined, embeddings)
+
+    def partners(self, distances: Distances, labels: Tensor, tuples: Tuples | None) -> Partners | None:
+        """The positive and the negative of every anchor, where the miner finds one of each; None: see `mined`."""
+        if tuples is not None or not isinstance(self.miner, PartnerMiner) or not self.miner.one_an_anchor:
+            return None
+        embeddings, matrix = distances.embeddings.detach(), self._for_miner(distances)
+        if matrix is None:
+            return self.miner.partners_of(embeddings, labels, None, distances.anchors)
+        with torch.no_grad():  # all is checked already
+            return self.miner.partners(embeddings, labels, matrix)
 
     def measured(self, distances: Distances, labels: Tensor, tuples: Tuples | None) -> MeasuredPairs:
         """The mined pairs with their distances."""
         if tuples is None and isinstance(self.miner, PairMiner):
             embeddings = distances.embeddings.detach()
             masks = self.miner.masks(embeddings, labels, self._for_miner(distances), distances.anchors)
-            anchor = torch.arange(len(masks[0]), device=labels.device)[:, None]
-            return MeasuredPairs(anchor, distances.matrix, masks[0], anchor, distances.matrix, masks[1])
+            own = labels[: distances.anchors, None]
+            return MeasuredPairs(own, distances.matrix, masks[0], own, distances.matrix, masks[1])
+        partners = self.partners(distances, labels, tuples)
+        if partners is not None:
+            near, far = read_columns(distances.matrix, partners.columns)
+            own = labels[: distances.anchors]
+            return MeasuredPairs(own, near, partners.mask, own, far, partners.mask)
         a1, p, a2, n, positive_mask, negative_mask = as_pairs(self.mined(distances, labels, tuples))
         near, far = distances.between((a1, p), (a2, n))
-        return MeasuredPairs(a1, near, positive_mask, a2, far, negative_mask)
+        own = other = labels.index_select(0, a1)
+        if a2 is not a1:
+            other = labels.index_select(0, a2)
+        return MeasuredPairs(own, near, positive_mask, other, far, negative_mask)
+
+    def read_triplets(
+        self, distances: Distances, labels: Tensor, tuples: Tuples | None, matrix: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Of the mined triplets d(a, p), d(a, n), and which of them count, (t,) each; with `matrix`, its entries."""
+        partners = self.partners(distances, labels, tuples)
+        if partners is not None:
+            near, far = read_columns(distances.matrix if matrix is None else matrix, partners.columns)
+            return near, far, partners.mask
+        a, p, n, mask = self.triplets(distances, labels, tuples)
+        pairs = (a, p), (a, n)
+        near, far = distances.between(*pairs) if matrix is None else read_pairs(matrix, *pairs)
+        return near, far, mask
 
     def triplets(self, distances: Distances, labels: Tensor, tuples: Tuples | None) -> Triplets:
         """Like `mined`, for a loss that cannot do with pairs."""

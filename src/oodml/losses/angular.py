@@ -16,10 +16,10 @@ from oodml.losses._norms import norm_penalty
 from oodml.losses._tuples import PairMaskLoss
 from oodml.losses.npair import npair_terms
 from oodml.miners import Miner
-from oodml.miners._distances import gram
+from oodml.miners._distances import gram, unit_rows, where_else
 from oodml.miners.npair import one_a_row
 
-_WIDEST = 65.0  # degrees; beyond it e^{−16 tan²α} leaves the range of float32
+_WIDEST = 65.0  # degrees; beyond it e^{±16 tan²α} leaves the range of float32
 
 
 def angular_terms(cosines: Tensor, negatives: Tensor, alpha: float) -> Tensor:
@@ -28,15 +28,15 @@ def angular_terms(cosines: Tensor, negatives: Tensor, alpha: float) -> Tensor:
     `cosines` (b, b) are those of all samples, since p need not be an anchor; the rows of `negatives` (a, b) are.
 
     exp(c(aᵀn + pᵀn)) = exp(c aᵀn)·exp(c pᵀn), so the sum over n of every pair (a, p) is one product of two (b, b)
-    matrices and no cubic tensor is needed. Factors are scaled by e^{−c}: cosines are at most 1.
+    matrices and no cubic tensor is needed.
     """
     tan2 = math.tan(math.radians(alpha)) ** 2
-    c = 4 * tan2
-    factors = (c * (cosines - 1)).exp()
-    anchors = len(negatives)
-    sums = torch.where(negatives, factors[:anchors], 0.0) @ factors.T
-    push = sums.clamp_min(torch.finfo(sums.dtype).tiny).log() + 2 * c
-    return F.softplus(push.sub(cosines[:anchors], alpha=2 * (1 + tan2)))
+    every = factors = (4 * tan2 * cosines).exp()
+    if len(negatives) < len(cosines):
+        cosines, factors = cosines[: len(negatives)], factors[: len(negatives)]
+    sums = where_else(negatives, factors, 0.0) @ every.T
+    push = (sums + torch.finfo(sums.dtype).tiny).log()  # finite without negatives, and far below what a negative adds
+    return F.softplus(push.sub(cosines, alpha=2 * (1 + tan2)))
 
 
 @register_loss(
@@ -73,9 +73,8 @@ class Angular(PairMaskLoss):
         positives, negatives = self.masks(embeddings, labels, tuples, anchors)
         if self.one_positive:
             positives = one_a_row(positives, self.generator)
-        products = gram(embeddings)
-        squares = products.diagonal()
-        inverse = squares.clamp_min(1e-24).rsqrt()
-        angle = angular_terms(products * inverse[:, None] * inverse, negatives, self.alpha)
-        terms = npair_terms(products[:anchors], negatives).add(angle, alpha=self.weight)
-        return masked_mean(terms, positives) + self.nu * norm_penalty(squares[:anchors], self.squared_norm)
+        products = gram(embeddings, anchors)
+        angle = angular_terms(gram(unit_rows(embeddings)), negatives, self.alpha)
+        terms = npair_terms(products, negatives).add(angle, alpha=self.weight)
+        penalty = norm_penalty(products.diagonal(), self.squared_norm)
+        return torch.add(masked_mean(terms, positives), penalty, alpha=self.nu)

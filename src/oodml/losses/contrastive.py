@@ -24,7 +24,7 @@ class Contrastive(TupleLoss):
         self.margin = margin
 
     def compute(self, embeddings: Tensor, labels: Tensor, tuples: Tuples | None, anchors: int | None = None) -> Tensor:
-        pairs = self.measured(Distances(embeddings, anchors), labels, tuples)
+        pairs = self.measured(Distances(embeddings, anchors, unit=True), labels, tuples)
         near, far = pairs.near, pairs.far
         if pairs.of_triplets:
             return masked_mean(near + torch.relu(self.margin - far), pairs.positive_mask)

@@ -56,7 +56,6 @@ class CrossBatch(Loss):
         self.normalise = objective.normalise  # type: ignore[misc]
         self.register_buffer("memory", torch.zeros(memory_size, dim))
         self.register_buffer("memory_labels", torch.zeros(memory_size, dtype=torch.int64))
-        self.register_buffer("place", torch.zeros((), dtype=torch.int64))  # where the next embedding goes
         # Host counters that stop at their ends, so that a compiled graph of the full memory is compiled once; batch
         # sizes are known on the host, so slicing the memory never waits for the device.
         self.filled, self.waiting = 0, warmup
@@ -64,7 +63,6 @@ class CrossBatch(Loss):
 
     memory: Tensor
     memory_labels: Tensor
-    place: Tensor
 
     def forward(self, embeddings: Tensor, labels: Tensor, tuples: Tuples | None = None) -> Tensor:
         return super().forward(embeddings, labels, tuples) if self.full else self._grow(embeddings, labels, tuples)
@@ -79,29 +77,33 @@ class CrossBatch(Loss):
                 f"embeddings have {embeddings.shape[1]} dimensions, but the memory was made for "
                 f"embedding_dim={self.memory.shape[1]}."
             )
-        if self.filled == 0:
-            value = self.base.compute(embeddings, labels, tuples)
-        else:
+        known, references = labels, embeddings
+        if self.filled:
             references = torch.cat([embeddings, self.memory[: self.filled].to(embeddings.dtype)])
             known = torch.cat([labels, self.memory_labels[: self.filled].to(labels.dtype)])
-            value = self.base.compute(references, known, tuples, len(labels) if tuples is None else None)
+        remembered = self.filled > 0 and tuples is None
+        value = self.base.compute(references, known, tuples, len(labels) if remembered else None)
         if self.training and self.waiting == 0:
-            self._remember(embeddings.detach(), labels)
+            self._remember(references.detach(), known, len(labels))
         elif self.training:
             self.waiting -= 1
         return value
 
     @torch.no_grad()
-    def _remember(self, embeddings: Tensor, labels: Tensor) -> None:
-        """Overwrite the oldest entries."""
-        embeddings, labels = embeddings[-self.memory_size :], labels[-self.memory_size :]
-        places = (torch.arange(len(labels), device=labels.device) + self.place) % self.memory_size
-        self.memory.index_copy_(0, places, embeddings.to(self.memory.dtype))
-        self.memory_labels.index_copy_(0, places, labels.long())
-        self.place.add_(len(labels)).remainder_(self.memory_size)
+    def _remember(self, references: Tensor, labels: Tensor, batch: int) -> None:
+        """The batch behind what is remembered, in the order of time; the oldest fall off the front.
+
+        Rows move to places that the host knows: four copies, which a compiled graph may hold.
+        """
+        added = min(batch, self.memory_size)
+        kept = min(self.filled, self.memory_size - added)
+        end = kept + added
+        for memory, source in ((self.memory, references), (self.memory_labels, labels)):
+            if kept < self.filled:
+                memory[:kept].copy_(source[len(source) - kept :])
+            memory[kept:end].copy_(source[batch - added : batch])
         if not self.full:
-            self.filled = min(self.filled + len(labels), self.memory_size)
-            self.full = self.filled == self.memory_size
+            self.filled, self.full = end, end == self.memory_size
 
     def get_extra_state(self) -> Tensor:
         return torch.tensor([self.filled, self.waiting])

@@ -35,5 +35,5 @@ class GenLifted(PairMaskLoss):
         positives, negatives = self.masks(embeddings, labels, tuples, anchors)
         d = Distances(embeddings, anchors).matrix
         pull, push = masked_logsumexp(d, positives), masked_logsumexp(self.margin - d, negatives)
-        norms = embeddings[:anchors].square().sum(1)
-        return torch.relu(pull + push).mean() + self.nu * norm_penalty(norms, self.squared_norm)
+        norms = (embeddings if anchors is None else embeddings[:anchors]).square().sum(1)
+        return torch.add(torch.relu(pull + push).mean(), norm_penalty(norms, self.squared_norm), alpha=self.nu)

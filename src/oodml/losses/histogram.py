@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -13,22 +15,36 @@ from oodml.miners import Miner
 from oodml.miners._distances import gram
 
 
-def soft_histograms(similarities: Tensor, positives: Tensor, negatives: Tensor, bins: int) -> tuple[Tensor, Tensor]:
-    """Triangular histograms of the positive and of the negative similarities, (t,) in [−1, 1] -> (bins,) each.
+class _Overlap(torch.autograd.Function):
+    """Σ_r h⁻(r) Σ_{q≤r} h⁺(q) of triangular histograms of similarities (a, b) in [−1, 1], by masks (a, b).
 
-    Nodes lie 2/(bins − 1) apart; a value between two of them gives each a share by its nearness. Both are counted in
-    one pass of 2·bins cells; a histogram sums to 1, or to 0 without values.
+    Nodes lie 2/(bins − 1) apart; a value between two of them gives each a share by its nearness. Both histograms are
+    counted in one pass, as cells [h⁺ | h⁻]; one sums to 1, or to 0 without values. A value between the nodes r and
+    r + 1 changes the sum at the rate h⁺(r + 1) where it is a negative and −h⁻(r) where it is a positive, per step and
+    per number of its kind.
     """
-    position = (similarities.clamp(-1, 1) + 1) * ((bins - 1) / 2)
-    lower = position.detach().floor().clamp(max=bins - 2)
-    share = position - lower
-    cell = lower.long() + torch.where(negatives, bins, 0)
-    counted = positives | negatives
-    cells = torch.zeros(2 * bins, dtype=similarities.dtype, device=similarities.device)
-    cells = cells.index_add(0, cell, torch.where(counted, 1 - share, 0.0))
-    cells = cells.index_add(0, cell + 1, torch.where(counted, share, 0.0))
-    positive, negative = cells.view(2, bins)
-    return positive / positives.sum().clamp_min(1), negative / negatives.sum().clamp_min(1)
+
+    @staticmethod
+    def forward(ctx: Any, similarities: Tensor, positives: Tensor, negatives: Tensor, bins: int) -> Tensor:
+        position = similarities.clamp(-1, 1).add_(1).mul_((bins - 1) / 2)
+        lower = position.floor().clamp_(max=bins - 2)
+        counted = positives | negatives
+        share = position.sub_(lower).mul_(counted)
+        cell = torch.add(lower, negatives, alpha=bins).long().flatten()
+        cells = torch.zeros(2 * bins, dtype=position.dtype, device=position.device)
+        rest = torch.add(counted, share, alpha=-1)
+        cells.index_add_(0, cell, rest.flatten()).index_add_(0, cell + 1, share.flatten())
+        totals = cells.view(2, bins).sum(1, keepdim=True).clamp_min_(1)
+        histograms = cells.view(2, bins) / totals
+        ctx.save_for_backward(histograms, totals, cell, counted)
+        return torch.dot(histograms[1], histograms[0].cumsum(0))
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
+        histograms, totals, cell, counted = ctx.saved_tensors
+        bins = histograms.shape[1]
+        rates = torch.stack([-histograms[1], histograms[0].roll(-1)]).mul_(gradient / totals).mul_((bins - 1) / 2)
+        return rates.flatten().index_select(0, cell).view_as(counted).mul_(counted), None, None, None
 
 
 def unordered(mask: Tensor) -> Tensor:
@@ -55,7 +71,5 @@ class Histogram(PairMaskLoss):
 
     def compute(self, embeddings: Tensor, labels: Tensor, tuples: Tuples | None, anchors: int | None = None) -> Tensor:
         positives, negatives = self.masks(embeddings, labels, tuples, anchors)
-        similarities = gram(embeddings, anchors).flatten()
-        positives, negatives = unordered(positives).flatten(), unordered(negatives).flatten()
-        positive, negative = soft_histograms(similarities, positives, negatives, self.bins)
-        return (negative * positive.cumsum(0)).sum()
+        similarities = gram(embeddings, anchors)
+        return _Overlap.apply(similarities, unordered(positives), unordered(negatives), self.bins)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from oodml._errors import OodmlError
 from oodml.losses import register_loss
 from oodml.losses._base import Tuples, param_group, require
-from oodml.losses._distances import Distances
+from oodml.losses._distances import Distances, active_mean
 from oodml.losses._tuples import TupleLoss
 from oodml.miners import Miner
 
@@ -58,25 +58,22 @@ class Margin(TupleLoss):
             self.register_buffer("beta", boundary)
 
     def compute(self, embeddings: Tensor, labels: Tensor, tuples: Tuples | None, anchors: int | None = None) -> Tensor:
-        pairs = self.measured(Distances(embeddings, anchors), labels, tuples)
-        inner = outer = self._beta_of(pairs.positive_anchor, labels).to(embeddings.dtype)
-        if pairs.negative_anchor is not pairs.positive_anchor:
-            outer = self._beta_of(pairs.negative_anchor, labels).to(embeddings.dtype)
-        pull = torch.where(pairs.positive_mask, torch.relu(pairs.near - (inner - self.margin)), 0.0)
-        push = torch.where(pairs.negative_mask, torch.relu(outer + self.margin - pairs.far), 0.0)
-        if self.normaliser == "terms":
-            active = (pull > 0).sum() + (push > 0).sum()
-        elif pairs.of_triplets:
-            active = (pull + push > 0).sum()
-        else:
+        pairs = self.measured(Distances(embeddings, anchors, unit=True), labels, tuples)
+        inner = outer = self._beta_of(pairs.positive_labels).to(embeddings.dtype)
+        if pairs.negative_labels is not pairs.positive_labels:
+            outer = self._beta_of(pairs.negative_labels).to(embeddings.dtype)
+        pull, push = pairs.near - inner, outer - pairs.far
+        by_triplet = self.normaliser == "triplets"
+        if pairs.of_triplets:
+            return active_mean(torch.stack([pull, push]) + self.margin, pairs.positive_mask, by_column=by_triplet)
+        if by_triplet:
             raise OodmlError("normaliser='triplets' needs triplets (a, p, n); the miner or tuples= gave pairs.")
-        return (pull.sum() + push.sum()) / active.clamp_min(1)
+        counted = torch.cat([pairs.positive_mask.flatten(), pairs.negative_mask.flatten()])
+        return active_mean(torch.cat([pull.flatten(), push.flatten()]) + self.margin, counted)
 
-    def _beta_of(self, anchors: Tensor, labels: Tensor) -> Tensor:
-        """The boundary of each anchor's class, in the shape of their indices; or the one boundary there is, (1,)."""
-        if not self.num_classes:
-            return self.beta
-        return self.beta.index_select(0, labels.index_select(0, anchors.flatten())).view_as(anchors)
+    def _beta_of(self, labels: Tensor) -> Tensor:
+        """The boundary of each class, in the shape of the labels; or the one boundary there is, (1,)."""
+        return self.beta.index_select(0, labels.flatten()).view_as(labels) if self.num_classes else self.beta
 
     def param_groups(self, base_lr: float) -> list[dict[str, Any]]:
         return param_group(list(self.parameters()), self.beta_lr)

@@ -9,10 +9,10 @@ from torch import Tensor
 from oodml._errors import OodmlError
 from oodml.losses import register_loss
 from oodml.losses._base import Tuples
-from oodml.losses._distances import masked_logsumexp
+from oodml.losses._distances import masked_logsumexp, masked_mean
 from oodml.losses._tuples import PairMaskLoss
 from oodml.miners import Miner
-from oodml.miners._distances import gram, root
+from oodml.miners._distances import gram, positives_and_negatives, root
 from oodml.miners.multisimilarity import MultiSimilarity as MultiSimilarityMiner
 
 
@@ -50,12 +50,16 @@ class MultiSimilarity(PairMaskLoss):
 
     def compute(self, embeddings: Tensor, labels: Tensor, tuples: Tuples | None, anchors: int | None = None) -> Tensor:
         similarities = gram(embeddings, anchors)
-        distances = root(2 - 2 * similarities.detach()) if tuples is None else None
-        positives, negatives = self.masks(embeddings, labels, tuples, anchors, distances)
+        if tuples is None and isinstance(self.miner, MultiSimilarityMiner):
+            every = positives_and_negatives(labels, anchors)
+            positives, negatives = self.miner.informative(similarities.detach(), *every)
+        else:
+            distances = root(2 - 2 * similarities.detach()) if tuples is None else None
+            positives, negatives = self.masks(embeddings, labels, tuples, anchors, distances)
         centred = similarities - self.lam
-        pull = F.softplus(masked_logsumexp(-self.alpha * centred, positives)) / self.alpha
-        push = F.softplus(masked_logsumexp(self.beta * centred, negatives)) / self.beta
+        pull = F.softplus(masked_logsumexp(-self.alpha * centred, positives))
+        push = F.softplus(masked_logsumexp(self.beta * centred, negatives))
+        terms = torch.add(pull / self.alpha, push, alpha=1 / self.beta)
         if not self.qualifying_only:
-            return (pull + push).mean()
-        qualifying = positives.any(1) & negatives.any(1)
-        return torch.where(qualifying, pull + push, 0.0).sum() / qualifying.sum().clamp_min(1)
+            return terms.mean()
+        return masked_mean(terms, positives.any(1) & negatives.any(1))

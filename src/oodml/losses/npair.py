@@ -51,4 +51,4 @@ class NPair(PairMaskLoss):
             positives = one_a_row(positives, self.generator)
         products = gram(embeddings, anchors)
         term = masked_mean(npair_terms(products, negatives), positives)
-        return term + self.nu * norm_penalty(products.diagonal(), self.squared_norm)
+        return torch.add(term, norm_penalty(products.diagonal(), self.squared_norm), alpha=self.nu)

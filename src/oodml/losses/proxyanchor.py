@@ -7,14 +7,15 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from oodml.losses import register_loss
+from oodml.losses._distances import masked_logsumexp
 from oodml.losses._proxies import Init, ProxyLoss
 
 
 def proxyanchor(cosines: Tensor, labels: Tensor, alpha: float, delta: float) -> Tensor:
     """The published formula on cosines (b, C); classes absent from the batch only push."""
     own = labels[:, None] == torch.arange(cosines.shape[1], device=labels.device)
-    pull = (-alpha * (cosines - delta)).masked_fill(~own, -torch.inf).logsumexp(0)
-    push = (alpha * (cosines + delta)).masked_fill(own, -torch.inf).logsumexp(0)
+    pull = masked_logsumexp(-alpha * cosines, own, dim=0) + alpha * delta
+    push = masked_logsumexp(alpha * cosines, ~own, dim=0) + alpha * delta
     present = own.any(0).sum()
     return F.softplus(pull).sum() / present + F.softplus(push).mean()
 

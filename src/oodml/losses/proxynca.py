@@ -6,14 +6,16 @@ import torch
 from torch import Tensor
 
 from oodml.losses import register_loss
+from oodml.losses._distances import masked_logsumexp
 from oodml.losses._proxies import ProxyLoss
+from oodml.miners._distances import root
 
 
-def proxynca(distances: Tensor, labels: Tensor) -> Tensor:
-    """mean( D_y + logsumexp_{c≠y} −D_c ) of distances (b, C) to the proxies."""
+def proxynca(logits: Tensor, labels: Tensor) -> Tensor:
+    """mean( logsumexp_{c≠y} l_c − l_y ) of logits (b, C), the distances to the proxies with their signs turned."""
     own = labels[:, None]
-    others = (-distances).scatter(1, own, -torch.inf)
-    return (distances.gather(1, own)[:, 0] + others.logsumexp(1)).mean()
+    others = torch.ones_like(logits, dtype=torch.bool).scatter_(1, own, False)
+    return (masked_logsumexp(logits, others) - logits.gather(1, own)[:, 0]).mean()
 
 
 @register_loss(
@@ -54,5 +56,7 @@ class ProxyNCA(ProxyLoss):
         self.radius, self.squared = radius, squared
 
     def proxy_loss(self, cosines: Tensor, labels: Tensor) -> Tensor:
-        distances = self.radius**2 * (2 - 2 * cosines)
-        return proxynca(distances if self.squared else distances.clamp_min(1e-8).sqrt(), labels)
+        scale = 2 * self.radius**2
+        if self.squared:  # −d² = scale·(cosine − 1), whose −scale cancels
+            return proxynca(scale * cosines, labels)
+        return proxynca(-root(scale - scale * cosines), labels)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from oodml.losses import register_loss
 from oodml.losses._base import Tuples
-from oodml.losses._distances import Distances, masked_mean
+from oodml.losses._distances import Distances
 from oodml.losses._tuples import TupleLoss, check_indices
 from oodml.miners import Miner, Triplets
 from oodml.miners._sampling import choose, uniforms
@@ -72,17 +72,18 @@ class Quadruplet(TupleLoss):
         self.generator = generator
 
     def compute(self, embeddings: Tensor, labels: Tensor, tuples: Tuples | None, anchors: int | None = None) -> Tensor:
-        distances = everywhere = Distances(embeddings, anchors)
+        distances = everywhere = Distances(embeddings, anchors, unit=True)
         if anchors is not None:
-            everywhere = Distances(embeddings)  # n₁ need not be an anchor
+            everywhere = Distances(embeddings, unit=True)  # n₁ need not be an anchor
         if tuples is not None and not isinstance(tuples, Triplets) and len(tuples) == 4:
             check_indices(tuples, embeddings, "(a, p, n, n2)", length=4)
             a, p, n, n2 = tuples
-            mask = second_mask = torch.ones_like(a, dtype=torch.bool)
+            masks = torch.ones(2, len(a), dtype=torch.bool, device=a.device)
         else:
             a, p, n, mask = self.triplets(distances, labels, tuples)
             n2, found = choose_third_class(labels, a, n, self.generator)
-            second_mask = mask & found
+            masks = torch.stack([mask, found.logical_and_(mask)])
         near, far, apart = everywhere.between((a, p), (a, n), (n, n2))
-        first = masked_mean(torch.relu(near - far + self.margin), mask)
-        return first + masked_mean(torch.relu(near - apart + self.margin2), second_mask)
+        excess = torch.cat([near - far + self.margin, near - apart + self.margin2])
+        shares = masks / masks.sum(1, keepdim=True, dtype=excess.dtype).clamp_min_(1)
+        return torch.dot(torch.relu(excess), shares.flatten())

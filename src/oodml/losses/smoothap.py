@@ -10,6 +10,7 @@ from oodml.losses import register_loss
 from oodml.losses._checks import require_positive
 from oodml.losses._distances import masked_mean
 from oodml.losses._pairs import PairLoss
+from oodml.miners._distances import where_else
 
 _MOST_ELEMENTS = 2**24  # of one (anchors, positives, references) tensor: 64 MB
 
@@ -47,7 +48,7 @@ def _average_precision(s: Tensor, positives: Tensor, negatives: Tensor, temperat
     counted = torch.stack([positives, positives | negatives], dim=2).to(s.dtype)  # (a, r, 2)
     # A positive compared with itself gives exactly G(0) = ½: taking it out of 1 + Σ leaves ½ + Σ.
     rank_among_positives, rank = (above @ counted + 0.5).unbind(2)
-    return torch.where(valid, rank_among_positives / rank, 0.0).sum(1) / valid.sum(1).clamp_min(1)
+    return where_else(valid, rank_among_positives / rank, 0.0).sum(1) / valid.sum(1).clamp_min(1)
 
 
 def _most_positives(positives: Tensor) -> int:

@@ -2,15 +2,61 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from oodml.losses import register_loss
 from oodml.losses._base import Tuples
-from oodml.losses._distances import Distances, all_triplets_hinge
+from oodml.losses._distances import Distances, active_mean, all_triplets_hinge
 from oodml.losses._tuples import TupleLoss
 from oodml.miners import Miner
 from oodml.miners._distances import positives_and_negatives
+
+_SMALLEST = 1e-8  # ‖c‖² that noise is divided by
+
+
+class _RelativeNoise(torch.autograd.Function):
+    """‖c_i − c_j‖² / ‖c_i‖² − 1 of anchors and references (b, d) centred over their dimensions, (a, b).
+
+    With the products P = c cᵀ and n their diagonal, that is (n_j − 2P_ij) / n_i.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, anchors: Tensor, references: Tensor) -> Tensor:
+        x = torch.sub(references, references.sum(1, keepdim=True), alpha=1 / references.shape[1])
+        products = x[: len(anchors)] @ x.T
+        squares = products.diagonal()
+        if len(anchors) < len(x):
+            squares = torch.cat([squares, x[len(anchors) :].square().sum(1)])
+        signal = squares[: len(anchors), None].clamp_min(_SMALLEST)
+        ratios = torch.sub(squares, products, alpha=2).div_(signal)
+        ctx.save_for_backward(x, signal, ratios)
+        return ratios
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        x, signal, ratios = ctx.saved_tensors
+        a = len(signal)
+        # The gradient combines rows that are centred, so centring them in its turn would change nothing.
+        weights = gradient / signal
+        along = weights[:, :a].sum(0) - (weights * ratios).sum(1)
+        mirrored = weights[:, :a].T
+        if a == len(x):
+            weights = weights + mirrored
+            weights.diagonal().sub_(along)
+            return (weights @ x).mul_(-2), None
+        pulled = torch.addmm(weights @ x, mirrored, x[:a]).addcmul_(along[:, None], x[:a], value=-1)
+        return pulled.mul_(-2), None
+
+
+def relative_noise(embeddings: Tensor, anchors: int | None = None) -> Tensor:
+    """var(x_i − x_j) / var(x_i) − 1 over dimensions, of the first `anchors` rows and all rows, (b, d) -> (a, b).
+
+    Rows after the anchors count as constants; var(x_i) is clamped.
+    """
+    return _RelativeNoise.apply(embeddings if anchors is None else embeddings[:anchors], embeddings.detach())
 
 
 @register_loss(
@@ -22,8 +68,6 @@ class SNR(TupleLoss):
     Σ [d(a,p) − d(a,n) + margin]₊ / number of active terms + lam · mean |Σ_m a_m| on the unit sphere, var the unbiased
     variance over dimensions (revisiting-supplement eq. 15 prints sums without squares; margin .2, lam .005). 0 where
     no term is active; var(a) is clamped. The authors' code has lam=0 with the miner `distance`.
-
-    With the embeddings centred over their dimensions, var(a − x)·(D − 1) is a squared Euclidean distance.
     """
 
     def __init__(self, margin: float = 0.2, lam: float = 0.005, miner: Miner | None = None) -> None:
@@ -31,17 +75,14 @@ class SNR(TupleLoss):
         self.margin, self.lam = margin, lam
 
     def compute(self, embeddings: Tensor, labels: Tensor, tuples: Tuples | None, anchors: int | None = None) -> Tensor:
-        sums = embeddings.sum(1, keepdim=True)
-        centred = embeddings - sums / embeddings.shape[1]
-        noise = Distances(centred, anchors)
-        signal = centred.square().sum(1).clamp_min(1e-8)  # the D − 1 of both variances cancel
+        ratios = relative_noise(embeddings, anchors)
         if self.takes_all_triplets(tuples):
-            ratios = noise.squared_matrix / signal[:anchors, None]
             total, active, _ = all_triplets_hinge(ratios, *positives_and_negatives(labels, anchors), self.margin)
+            value = total / active.clamp_min(1)
         else:
-            a, p, n, mask = self.triplets(Distances(embeddings, anchors), labels, tuples)
-            near, far = noise.squared((a, p), (a, n))
-            ratios = (near - far) / signal.index_select(0, a)
-            terms = torch.where(mask, torch.relu(ratios + self.margin), 0.0)
-            total, active = terms.sum(), (terms > 0).sum()
-        return total / active.clamp_min(1) + self.lam * sums[:anchors].abs().mean()
+            near, far, mask = self.read_triplets(Distances(embeddings, anchors, unit=True), labels, tuples, ratios)
+            value = active_mean(near - far + self.margin, mask)
+        if self.lam == 0:
+            return value
+        sums = (embeddings if anchors is None else embeddings[:anchors]).sum(1)
+        return torch.add(value, torch.linalg.vector_norm(sums, 1), alpha=self.lam / len(sums))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -18,13 +20,27 @@ def softtriple(cosines: Tensor, labels: Tensor, scale: float, gamma: float, marg
     return cosface(similarities, labels, scale, margin)
 
 
+class _CentreSpread(torch.autograd.Function):
+    """Σ_c Σ_{k<k'} √(2.00001 − 2ψᵀψ') of unit centres (C, K, d)."""
+
+    @staticmethod
+    def forward(ctx: Any, centres: Tensor) -> Tensor:
+        distances = torch.rsub(centres @ centres.mT, 2.00001, alpha=2).sqrt_()
+        ctx.save_for_backward(centres, distances)
+        return distances.triu(1).sum()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        centres, distances = ctx.saved_tensors
+        inverse = -gradient / distances
+        inverse.diagonal(dim1=1, dim2=2).zero_()
+        return inverse @ centres
+
+
 def centre_spread(centres: Tensor) -> Tensor:
     """Σ_c Σ_{k<k'} √(2.00001 − 2ψᵀψ') / (C·K·(K−1)) of unit centres (K, C, d): small where centres have merged."""
     per_class, num_classes, _ = centres.shape
-    by_class = centres.transpose(0, 1)
-    first, second = torch.triu_indices(per_class, per_class, offset=1, device=centres.device)
-    cosines = (by_class @ by_class.mT)[:, first, second]
-    return (2.00001 - 2 * cosines).sqrt().sum() / (num_classes * per_class * (per_class - 1))
+    return _CentreSpread.apply(centres.transpose(0, 1)) / (num_classes * per_class * (per_class - 1))
 
 
 @register_loss(

@@ -27,12 +27,11 @@ class Triplet(TupleLoss):
         self.squared = squared
 
     def compute(self, embeddings: Tensor, labels: Tensor, tuples: Tuples | None, anchors: int | None = None) -> Tensor:
-        distances = Distances(embeddings, anchors)
+        distances = Distances(embeddings, anchors, unit=True)
         if self.takes_all_triplets(tuples):
             matrix = distances.squared_matrix if self.squared else distances.matrix
             total, _, triplets = all_triplets_hinge(matrix, *positives_and_negatives(labels, anchors), self.margin)
             return total / triplets.clamp_min(1)
-        a, p, n, mask = self.triplets(distances, labels, tuples)
-        measure = distances.squared if self.squared else distances.between
-        near, far = measure((a, p), (a, n))
+        squared = distances.squared_matrix if self.squared else None
+        near, far, mask = self.read_triplets(distances, labels, tuples, squared)
         return masked_mean(torch.relu(near - far + self.margin), mask)

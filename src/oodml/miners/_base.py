@@ -21,6 +21,13 @@ class Triplets(NamedTuple):
     mask: Tensor
 
 
+class Partners(NamedTuple):
+    """One triplet an anchor: the indices (2, a) of its positive and its negative; (a,) bool whether it has both."""
+
+    columns: Tensor
+    mask: Tensor
+
+
 class Pairs(NamedTuple):
     """Positive pairs (a1, p) and negative pairs (a2, n) with their own masks."""
 
@@ -84,6 +91,32 @@ class TripletMiner(Miner):
         return self.mine(embeddings, labels, self.prepare(embeddings, labels, distances, anchors))
 
     def mine(self, embeddings: Tensor, labels: Tensor, distances: Tensor) -> Triplets:
+        raise NotImplementedError
+
+
+class PartnerMiner(TripletMiner):
+    """A miner of one triplet an anchor, in their order: a subclass writes `partners(embeddings, labels, distances)`.
+
+    A loss takes the partners and spares the list of anchors. `one_an_anchor` is cleared by a miner that wraps another
+    and can do so only if that one can; it then writes `mine` too.
+    """
+
+    one_an_anchor: bool = True
+    uniform_positives: ClassVar[bool] = False  # drawn uniformly from the anchor's class, by labels alone
+
+    def mine(self, embeddings: Tensor, labels: Tensor, distances: Tensor) -> Triplets:
+        anchor = torch.arange(len(distances), device=labels.device)
+        (positive, negative), mask = self.partners(embeddings, labels, distances)
+        return Triplets(anchor, positive, negative, mask)
+
+    @torch.no_grad()
+    def partners_of(
+        self, embeddings: Tensor, labels: Tensor, distances: Tensor | None = None, anchors: int | None = None
+    ) -> Partners:
+        """`partners`, with the arguments of a call."""
+        return self.partners(embeddings, labels, self.prepare(embeddings, labels, distances, anchors))
+
+    def partners(self, embeddings: Tensor, labels: Tensor, distances: Tensor) -> Partners:
         raise NotImplementedError
 
 

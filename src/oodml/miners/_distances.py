@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor
 
 # Below the rounding error of ‖x‖² + ‖y‖² − 2xᵀy on the unit sphere; √ε = 1e-4 is what equal points are apart.
 EPSILON = 1e-8
+_SMALLEST = 1e-12  # norm that rows are divided by
 _CLAMPED = 1.0001e-4  # a distance below this is √ε, whichever way its last digit was rounded
 
 
@@ -21,22 +23,17 @@ class _Unit(torch.autograd.Function):
     """u = x/‖x‖ by rows; the gradient (g − u uᵀg)/‖x‖ in four passes over the rows where autograd's rule takes ten."""
 
     @staticmethod
-    def forward(x: Tensor) -> Tensor:
-        return x / _norms(x)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs, output)
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        norms = torch.linalg.vector_norm(x, dim=1, keepdim=True).clamp_min(_SMALLEST)
+        unit = x / norms
+        ctx.save_for_backward(unit, norms)
+        return unit
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        x, unit = ctx.saved_tensors
+        unit, norms = ctx.saved_tensors
         along = (gradient * unit).sum(1, keepdim=True)
-        return gradient.addcmul(along, unit, value=-1).div_(_norms(x))
-
-
-def _norms(x: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(x, dim=1, keepdim=True).clamp_min(1e-12)
+        return gradient.addcmul(along, unit, value=-1).div_(norms)
 
 
 def unit_rows(x: Tensor) -> Tensor:
@@ -44,16 +41,33 @@ def unit_rows(x: Tensor) -> Tensor:
     return _Unit.apply(x)
 
 
+def where_else(mask: Tensor, values: Tensor, otherwise: float) -> Tensor:
+    """The values where the mask is True and a number elsewhere; on a GPU without a kernel that writes the number."""
+    if _runs_now(values):
+        return torch.where(mask, values, _constant(otherwise, values.dtype, values.device))
+    return torch.where(mask, values, otherwise)
+
+
+def _runs_now(x: Tensor) -> bool:
+    """Whether operations on a tensor are carried out, not recorded: nothing made in a recording may be kept."""
+    if torch.compiler.is_compiling() or type(x) not in (Tensor, torch.nn.Parameter):
+        return False
+    return not (x.is_cuda and torch.cuda.is_current_stream_capturing())
+
+
+@functools.lru_cache(maxsize=64)
+def _constant(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
+    with torch.inference_mode(False):
+        return torch.full((), value, dtype=dtype, device=device)
+
+
 class _Gram(torch.autograd.Function):
     """x xᵀ, whose gradient (G + Gᵀ) x is one matrix product where autograd's own rule takes two."""
 
     @staticmethod
-    def forward(x: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
         return x @ x.T
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
@@ -65,12 +79,9 @@ class _Products(torch.autograd.Function):
     """x [x; m]ᵀ for constants m: G [x; m] and, for x on the right, the leading square of Gᵀ times x."""
 
     @staticmethod
-    def forward(x: Tensor, references: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, references: Tensor) -> Tensor:
+        ctx.save_for_backward(x, references)
         return x @ references.T
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
@@ -88,56 +99,80 @@ def gram(x: Tensor, anchors: int | None = None) -> Tensor:
     return _Products.apply(x[:anchors], x.detach())
 
 
-def squared_distance_matrix(embeddings: Tensor, anchors: int | None = None) -> Tensor:
-    """‖x_i − x_j‖² of the first `anchors` rows (None: of all) and all rows, (b, d) -> (a, b).
+class _SquaredEuclidean(torch.autograd.Function):
+    """‖x_i − y_j‖² of anchors x (a, d) and references y = [x; constants] (b, d)."""
 
-    Anchors that are equal come out exactly 0 apart.
-    """
-    products = gram(embeddings, anchors)
-    norms = others = products.diagonal()
-    if len(norms) < len(embeddings):
-        others = torch.cat([norms, embeddings[anchors:].detach().square().sum(1)])
-    return (norms[:, None] + others).sub(products, alpha=2)
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, references: Tensor, unit: bool) -> Tensor:
+        ctx.save_for_backward(x, references)
+        ctx.unit = unit
+        return _squared(x, references)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        x, references = ctx.saved_tensors
+        return _sum_of_differences(2 * gradient, x, references, ctx.unit), None, None
 
 
 class _Euclidean(torch.autograd.Function):
-    """√max(‖x_i − y_j‖², ε) of anchors x (a, d) and references y = [x; constants] (b, d).
-
-    With W = G/d, the gradient is Σ_j W_ij (x_i − y_j), and the same from the columns that are anchors: two passes over
-    a matrix and one product, where autograd's own rule takes ten passes.
-    """
+    """√max(‖x_i − y_j‖², ε) of anchors x (a, d) and references y = [x; constants] (b, d)."""
 
     @staticmethod
-    def forward(x: Tensor, references: Tensor) -> Tensor:
-        products = x @ references.T
-        norms = others = products.diagonal()
-        if len(x) < len(references):
-            others = torch.cat([norms, references[len(x) :].square().sum(1)])
-        return (norms[:, None] + others).sub_(products, alpha=2).clamp_min_(EPSILON).sqrt_()
+    def forward(ctx: Any, x: Tensor, references: Tensor, unit: bool) -> Tensor:
+        distances = _squared(x, references).clamp_min_(EPSILON).sqrt_()
+        ctx.save_for_backward(x, references, distances)
+        ctx.unit = unit
+        return distances
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs, output)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         x, references, distances = ctx.saved_tensors
-        weights = (gradient / distances).masked_fill(distances < _CLAMPED, 0)
-        mirrored = weights[:, : len(x)].T
-        if len(x) == len(references):
-            weights = weights + mirrored
+        moved = torch.ops.aten.threshold_backward(gradient, distances, _CLAMPED)  # 0 where the distance was clamped
+        return _sum_of_differences(moved.div_(distances), x, references, ctx.unit), None, None
+
+
+def _squared(x: Tensor, references: Tensor) -> Tensor:
+    """Norms are read off the products, so that anchors that are equal come out exactly 0 apart."""
+    products = x @ references.T
+    norms = others = products.diagonal()
+    if len(x) < len(references):
+        others = torch.cat([norms, references[len(x) :].square().sum(1)])
+    return (norms[:, None] + others).sub_(products, alpha=2)
+
+
+def _sum_of_differences(weights: Tensor, x: Tensor, references: Tensor, unit: bool) -> Tensor:
+    """Σ_j W_ij (x_i − y_j), and the same from the columns that are anchors; two passes over a matrix and a product.
+
+    `unit` leaves out the multiples of x_i, which the gradient of `unit_rows` takes out anyway.
+    """
+    mirrored = weights[:, : len(x)].T
+    if len(x) == len(references):
+        weights = weights + mirrored
+        if not unit:
             weights.diagonal().sub_(weights.sum(1))  # then Σ_j W_ij (x_i − x_j) is one product
-            return torch.addmm(x, weights, x, beta=0, alpha=-1), None
-        total = weights.sum(1, keepdim=True) + mirrored.sum(1, keepdim=True)
-        return total * x - torch.addmm(weights @ references, mirrored, x), None
+        return (weights @ x).neg_()
+    pulled = torch.addmm(weights @ references, mirrored, x).neg_()
+    return pulled if unit else pulled.addcmul_(weights.sum(1, keepdim=True) + mirrored.sum(1, keepdim=True), x)
 
 
-def distance_matrix(embeddings: Tensor, anchors: int | None = None) -> Tensor:
+def squared_distance_matrix(embeddings: Tensor, anchors: int | None = None, unit: bool = False) -> Tensor:
+    """‖x_i − x_j‖² of the first `anchors` rows (None: of all) and all rows, (b, d) -> (a, b).
+
+    Rows after the anchors count as constants. Anchors that are equal come out exactly 0 apart. `unit` as of
+    `distance_matrix`.
+    """
+    x = embeddings if anchors is None else embeddings[:anchors]
+    return _SquaredEuclidean.apply(x, embeddings.detach(), unit)
+
+
+def distance_matrix(embeddings: Tensor, anchors: int | None = None, unit: bool = False) -> Tensor:
     """√max(‖x_i − x_j‖², ε) of the first `anchors` rows (None: of all) and all rows, (b, d) -> (a, b).
 
-    Rows after the anchors count as constants. Anchors that are equal come out exactly √ε apart.
+    Rows after the anchors count as constants. Anchors that are equal come out exactly √ε apart. `unit`: the embeddings
+    come from `unit_rows`, so the gradient may differ by multiples of the rows, which costs fewer passes.
     """
-    return _Euclidean.apply(embeddings[:anchors], embeddings.detach())
+    x = embeddings if anchors is None else embeddings[:anchors]
+    return _Euclidean.apply(x, embeddings.detach(), unit)
 
 
 def same_class(labels: Tensor, anchors: int | None = None) -> Tensor:

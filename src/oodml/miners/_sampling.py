@@ -9,6 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from oodml.miners._base import Partners
+
 
 def uniforms(count: int, device: torch.device, generator: torch.Generator | None) -> Tensor:
     """(count,) float64 numbers in [0, 1) on `device`, from `generator` wherever that lives."""
@@ -34,24 +36,30 @@ def choose(weights: Tensor, generator: torch.Generator | None) -> tuple[Tensor, 
 
 def choose_at(weights: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
     """`choose`, with the uniform number (b,) of each row given."""
+    columns, totals = _columns_at(weights, points)
+    return columns, totals > 0
+
+
+def _columns_at(weights: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
+    """The columns chosen and the sums of the rows, (b,) each."""
     cumulative = weights.cumsum(1, dtype=torch.float64)
     totals = cumulative[:, -1:]
     # u is a multiple of 2⁻⁵³ below 1, so u·total stays below total after rounding; right=True takes the first column
     # whose cumulated weight exceeds it, which is never one of weight 0.
     columns = torch.searchsorted(cumulative, points[:, None] * totals, right=True).clamp_(max=weights.shape[1] - 1)
-    return columns[:, 0], totals[:, 0] > 0
+    return columns[:, 0], totals[:, 0]
 
 
-def choose_partners(
-    positives: Tensor, negatives: Tensor, generator: torch.Generator | None
-) -> tuple[Tensor, Tensor, Tensor]:
+def choose_partners(positives: Tensor, negatives: Tensor, generator: torch.Generator | None) -> Partners:
     """A positive and a negative of each row by `choose`, from weights (a, b) each, and whether there are both.
 
     Both are drawn as one matrix of 2a rows: half the kernels.
     """
-    columns, found = choose(torch.cat([positives, negatives]), generator)
-    (positive, negative), found = columns.view(2, -1), found.view(2, -1)
-    return positive, negative, found.all(0)
+    both = (2 * len(positives), positives.shape[1])
+    # Written as the float64 that they are added up in, so that no kernel converts them.
+    weights = torch.cat([positives, negatives], out=torch.empty(both, dtype=torch.float64, device=positives.device))
+    columns, totals = _columns_at(weights, uniforms(len(weights), weights.device, generator))
+    return Partners(columns.view(2, -1), torch.minimum(*totals.view(2, -1)) > 0)
 
 
 def choose_uniform_for(rows: Tensor, mask: Tensor, generator: torch.Generator | None) -> Tensor:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from oodml._errors import OodmlError
 from oodml.miners import register_miner
-from oodml.miners._base import TripletMiner, Triplets
+from oodml.miners._base import PartnerMiner, Partners
 from oodml.miners._distances import same_class
 from oodml.miners._sampling import choose_partners
 
@@ -19,8 +19,8 @@ def log_inverse_density(distances: Tensor, dim: int, lower: float = 0.5) -> Tens
     """log 1/q(d) up to a constant, q(d) ∝ d^(D−2) (1 − d²/4)^((D−3)/2) being the density of distances on the sphere
     in D dimensions; d is clamped at `lower`, so that the nearest pairs do not take all the weight, and just below 2.
     """
-    squared = distances.square().clamp(lower**2, _LARGEST)
-    return (squared.log() * (1 - dim / 2)).sub_((squared * -0.25).log1p_(), alpha=(dim - 3) / 2)
+    squared = distances.square().clamp_(lower**2, _LARGEST)
+    return squared.log().mul_(1 - dim / 2).sub_((squared * -0.25).log1p_(), alpha=(dim - 3) / 2)
 
 
 def distance_weights(distances: Tensor, excluded: Tensor, dim: int, lower: float, upper: float | None) -> Tensor:
@@ -28,10 +28,18 @@ def distance_weights(distances: Tensor, excluded: Tensor, dim: int, lower: float
 
     Partners beyond `upper` are excluded too; a row that has none within it takes those not `excluded` uniformly.
     """
-    log_weights = log_inverse_density(distances, dim, lower)
-    if upper is not None:
-        log_weights.masked_fill_(distances > upper, _LAST_RESORT)
-    return log_weights.masked_fill_(excluded, -torch.inf).softmax(1)
+    return weights_without(excluded, log_weights(distances, dim, lower, upper))
+
+
+def log_weights(distances: Tensor, dim: int, lower: float, upper: float | None) -> Tensor:
+    """log 1/q(d), and next to nothing beyond `upper`."""
+    logs = log_inverse_density(distances, dim, lower)
+    return logs if upper is None else logs.masked_fill_(distances > upper, _LAST_RESORT)
+
+
+def weights_without(excluded: Tensor, logs: Tensor) -> Tensor:
+    """The weights of the partners that are not `excluded`, which sum to 1; writes to `logs`."""
+    return logs.masked_fill_(excluded, -torch.inf).softmax(1)
 
 
 def check_range(lower: float, upper: float | None) -> None:
@@ -40,7 +48,7 @@ def check_range(lower: float, upper: float | None) -> None:
 
 
 @register_miner("distance", paper="Wu et al. 2017")
-class DistanceWeighted(TripletMiner):
+class DistanceWeighted(PartnerMiner):
     """One triplet an anchor: a random positive, and a negative drawn by the inverse density of its distance.
 
     P(n | a) ∝ 1 / q(max(d(a,n), lower)), q(d) ∝ d^(D−2) (1 − d²/4)^((D−3)/2): every distance is equally likely to be
@@ -48,13 +56,14 @@ class DistanceWeighted(TripletMiner):
     has none left draws uniformly among its negatives.
     """
 
+    uniform_positives = True
+
     def __init__(self, lower: float = 0.5, upper: float | None = 1.4, generator: torch.Generator | None = None) -> None:
         super().__init__(generator)
         check_range(lower, upper)
         self.lower, self.upper = lower, upper
 
-    def mine(self, embeddings: Tensor, labels: Tensor, distances: Tensor) -> Triplets:
+    def partners(self, embeddings: Tensor, labels: Tensor, distances: Tensor) -> Partners:
         same = same_class(labels, len(distances))
         weights = distance_weights(distances, same, embeddings.shape[1], self.lower, self.upper)
-        partners = choose_partners(same.fill_diagonal_(False), weights, self.generator)
-        return Triplets(torch.arange(len(distances), device=labels.device), *partners)
+        return choose_partners(same.fill_diagonal_(False), weights, self.generator)

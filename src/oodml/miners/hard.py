@@ -6,19 +6,16 @@ import torch
 from torch import Tensor
 
 from oodml.miners import register_miner
-from oodml.miners._base import TripletMiner, Triplets
-from oodml.miners._distances import positives_and_negatives
+from oodml.miners._base import PartnerMiner, Partners
+from oodml.miners._distances import positives_and_negatives, where_else
 
 
 @register_miner("hard", paper="Hermans et al. 2017")
-class Hard(TripletMiner):
+class Hard(PartnerMiner):
     """One triplet an anchor: its farthest positive and its nearest negative. No randomness."""
 
-    def mine(self, embeddings: Tensor, labels: Tensor, distances: Tensor) -> Triplets:
+    def partners(self, embeddings: Tensor, labels: Tensor, distances: Tensor) -> Partners:
         positives, negatives = positives_and_negatives(labels, len(distances))
-        return Triplets(
-            torch.arange(len(distances), device=labels.device),
-            distances.masked_fill(~positives, -torch.inf).argmax(1),
-            distances.masked_fill(~negatives, torch.inf).argmin(1),
-            positives.any(1) & negatives.any(1),
-        )
+        farthest, positive = where_else(positives, distances, -torch.inf).max(1)
+        nearest, negative = where_else(negatives, distances, torch.inf).min(1)
+        return Partners(torch.stack([positive, negative]), nearest - farthest < torch.inf)  # both are finite

@@ -6,13 +6,13 @@ import torch
 from torch import Tensor
 
 from oodml.miners import register_miner
-from oodml.miners._base import TripletMiner, Triplets
+from oodml.miners._base import PartnerMiner, Partners
 from oodml.miners._distances import same_class
 from oodml.miners._sampling import choose, choose_partners
 
 
 @register_miner("intra", paper="Milbich et al. 2020")
-class Intra(TripletMiner):
+class Intra(PartnerMiner):
     """One triplet an anchor, all of one class: positive and negative drawn uniformly from the anchor's class.
 
     `distinct`: the three are different samples, so a class needs three of them in the batch. False draws with
@@ -25,14 +25,12 @@ class Intra(TripletMiner):
         super().__init__(generator)
         self.distinct = distinct
 
-    def mine(self, embeddings: Tensor, labels: Tensor, distances: Tensor) -> Triplets:
-        sample = torch.arange(len(labels), device=labels.device)
-        anchor = sample[: len(distances)]
+    def partners(self, embeddings: Tensor, labels: Tensor, distances: Tensor) -> Partners:
         mates = same_class(labels, len(distances))
         if not self.distinct:
-            positive, negative, _ = choose_partners(mates, mates, self.generator)
-            return Triplets(anchor, positive, negative, mates.sum(1) > 1)
-        mates = mates & (anchor[:, None] != sample)
+            return Partners(choose_partners(mates, mates, self.generator).columns, mates.sum(1) > 1)
+        mates.fill_diagonal_(False)
         positive, _ = choose(mates, self.generator)
-        rest = mates & (sample != positive[:, None])
-        return Triplets(anchor, positive, *choose(rest, self.generator))
+        rest = mates.scatter(1, positive[:, None], False)
+        negative, found = choose(rest, self.generator)
+        return Partners(torch.stack([positive, negative]), found)

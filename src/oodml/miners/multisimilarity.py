@@ -7,6 +7,7 @@ from torch import Tensor
 
 from oodml.miners import register_miner
 from oodml.miners._base import PairMiner
+from oodml.miners._distances import where_else
 
 
 @register_miner("multisimilarity", paper="Wang et al. 2019")
@@ -22,10 +23,11 @@ class MultiSimilarity(PairMiner):
         self.epsilon = epsilon
 
     def select(self, distances: Tensor, positives: Tensor, negatives: Tensor) -> tuple[Tensor, Tensor]:
-        similarities = 1 - distances.square() / 2
-        least_positive = similarities.masked_fill(~positives, torch.inf).amin(1, keepdim=True)
-        most_negative = similarities.masked_fill(~negatives, -torch.inf).amax(1, keepdim=True)
-        return (
-            positives & (similarities - self.epsilon < most_negative),
-            negatives & (similarities + self.epsilon > least_positive),
-        )
+        return self.informative(1 - distances.square() / 2, positives, negatives)
+
+    def informative(self, similarities: Tensor, positives: Tensor, negatives: Tensor) -> tuple[Tensor, Tensor]:
+        """The pairs to keep by their cosines (a, b), for a loss that has these at hand."""
+        near = where_else(positives, similarities, torch.inf)  # what is no positive never lies below a bound
+        far = where_else(negatives, similarities, -torch.inf)
+        least_positive, most_negative = near.amin(1, keepdim=True), far.amax(1, keepdim=True)
+        return near < most_negative + self.epsilon, far > least_positive - self.epsilon

@@ -22,5 +22,5 @@ class NPair(PairMiner):
 
 def one_a_row(mask: Tensor, generator: torch.Generator | None) -> Tensor:
     """Keep one True of each row, drawn uniformly; (a, b) -> (a, b)."""
-    columns = torch.arange(mask.shape[1], device=mask.device)
-    return mask & (columns == choose(mask, generator)[0][:, None])
+    column, found = choose(mask, generator)
+    return torch.zeros_like(mask).scatter_(1, column[:, None], found[:, None])

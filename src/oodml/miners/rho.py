@@ -9,18 +9,21 @@ from torch import Tensor
 
 from oodml._errors import OodmlError
 from oodml.miners import make_miner, register_miner
-from oodml.miners._base import Miner, TripletMiner, Triplets, mine_rows
-from oodml.miners._distances import positives_and_negatives
-from oodml.miners._sampling import choose_uniform_for, uniforms
+from oodml.miners._base import Miner, PartnerMiner, Partners, Triplets, mine_rows
+from oodml.miners._distances import positives_and_negatives, same_class
+from oodml.miners._sampling import choose_at, choose_uniform_for, uniforms
 
 
 @register_miner("rho", paper="Roth et al. 2020", search={"p_switch": (0.1, 0.5)})
-class Rho(TripletMiner):
+class Rho(PartnerMiner):
     """Any triplet miner, with some triplets turned into a push within the class.
 
     With probability `p_switch` a triplet (a, p, n) becomes (a, a, p'), p' another sample of a's class drawn uniformly:
     the samples of a class are pushed apart and nothing is pulled together, as the authors' code does. (The literal
     reading (a, p, p') has no gradient with two samples a class.) It keeps directions that separate no training class.
+
+    Where the base draws its positives uniformly, p' is the p that it drew; an anchor without a triplet then has none
+    to switch.
 
     `base` is the name of a triplet miner, a dict with its options, or a miner. The papers' p_switch: .35 (CUB with
     β 1.2, CARS), .4 (CUB with β .6), .15 (SOP).
@@ -39,17 +42,35 @@ class Rho(TripletMiner):
             options = {"name": base} if isinstance(base, str) else dict(base)
             base = make_miner(options.pop("name"), generator=generator, **options)
         self.base, self.p_switch = base, p_switch
+        self.one_an_anchor = isinstance(base, PartnerMiner) and base.one_an_anchor
+
+    def partners(self, embeddings: Tensor, labels: Tensor, distances: Tensor) -> Partners:
+        assert isinstance(self.base, PartnerMiner)
+        (positive, negative), mask = self.base.partners(embeddings, labels, distances)
+        anchor = torch.arange(len(mask), device=labels.device)
+        if self.base.uniform_positives:  # then the positive that a switched triplet gives up is the mate it wants
+            drawn = uniforms(len(mask), labels.device, self.generator)
+            mate, has_mate = positive, mask
+        else:
+            drawn, points = uniforms(2 * len(mask), labels.device, self.generator).view(2, -1)
+            mate, has_mate = choose_at(same_class(labels, len(distances)).fill_diagonal_(False), points)
+        return self._switched(drawn, Triplets(anchor, positive, negative, mask), mate, has_mate)
 
     def mine(self, embeddings: Tensor, labels: Tensor, distances: Tensor) -> Triplets:
+        if self.one_an_anchor:
+            return super().mine(embeddings, labels, distances)
         mined = mine_rows(self.base, embeddings, labels, distances, len(distances))
         if not isinstance(mined, Triplets):
             raise OodmlError(f"rho needs a base miner of triplets; {type(self.base).__name__} mines pairs.")
         mates, _ = positives_and_negatives(labels, len(distances))
-        anchor = mined.anchor
-        switch = uniforms(len(anchor), labels.device, self.generator) < self.p_switch
-        return Triplets(
-            anchor,
-            torch.where(switch, anchor, mined.positive),
-            torch.where(switch, choose_uniform_for(anchor, mates, self.generator), mined.negative),
-            torch.where(switch, mates.any(1)[anchor], mined.mask),
-        )
+        drawn = uniforms(len(mined.anchor), labels.device, self.generator)
+        mate = choose_uniform_for(mined.anchor, mates, self.generator)
+        (positive, negative), mask = self._switched(drawn, mined, mate, mates.any(1)[mined.anchor])
+        return Triplets(mined.anchor, positive, negative, mask)
+
+    def _switched(self, drawn: Tensor, mined: Triplets, mate: Tensor, has_mate: Tensor) -> Partners:
+        """(a, p, n) turned into (a, a, mate) where the uniform number drawn says so; all (t,)."""
+        switch = drawn < self.p_switch
+        columns = torch.stack([mined.anchor, mate, mined.positive, mined.negative]).view(2, 2, -1)
+        mask = mined.mask if has_mate is mined.mask else torch.where(switch, has_mate, mined.mask)
+        return Partners(torch.where(switch, columns[0], columns[1]), mask)

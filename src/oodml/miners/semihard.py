@@ -6,13 +6,13 @@ import torch
 from torch import Tensor
 
 from oodml.miners import register_miner
-from oodml.miners._base import TripletMiner, Triplets
+from oodml.miners._base import PartnerMiner, Partners
 from oodml.miners._distances import positives_and_negatives
 from oodml.miners._sampling import choose
 
 
 @register_miner("semihard", paper="Schroff et al. 2015")
-class Semihard(TripletMiner):
+class Semihard(PartnerMiner):
     """One triplet an anchor: a random positive, and a random negative that is farther away than it.
 
     n uniform over {n : d(a,p) < d(a,n)} (revisiting-supplement eq. 20), or, with `margin`, over
@@ -20,13 +20,14 @@ class Semihard(TripletMiner):
     negative draws uniformly among all of its negatives.
     """
 
+    uniform_positives = True
+
     def __init__(self, margin: float | None = None, generator: torch.Generator | None = None) -> None:
         super().__init__(generator)
         self.margin = margin
 
-    def mine(self, embeddings: Tensor, labels: Tensor, distances: Tensor) -> Triplets:
+    def partners(self, embeddings: Tensor, labels: Tensor, distances: Tensor) -> Partners:
         positives, negatives = positives_and_negatives(labels, len(distances))
-        anchor = torch.arange(len(distances), device=labels.device)
         positive, has_positive = choose(positives, self.generator)
         reach = distances.gather(1, positive[:, None])
         semihard = negatives & (distances > reach)
@@ -34,4 +35,4 @@ class Semihard(TripletMiner):
             semihard &= distances < reach + self.margin
         candidates = torch.where(semihard.any(1, keepdim=True), semihard, negatives)
         negative, has_negative = choose(candidates, self.generator)
-        return Triplets(anchor, positive, negative, has_positive & has_negative)
+        return Partners(torch.stack([positive, negative]), has_positive & has_negative)

@@ -9,16 +9,16 @@ from torch import Tensor
 
 from oodml._errors import OodmlError
 from oodml.miners import register_miner
-from oodml.miners._base import TripletMiner, Triplets
+from oodml.miners._base import PartnerMiner, Partners
 from oodml.miners._distances import same_class
 from oodml.miners._sampling import choose, uniforms
-from oodml.miners.distance import DistanceWeighted, check_range, distance_weights
+from oodml.miners.distance import DistanceWeighted, check_range, log_weights, weights_without
 
 Mode = Literal["full", "standard", "permuted"]
 
 
 @register_miner("shared", paper="Milbich et al. 2020")
-class Shared(TripletMiner):
+class Shared(PartnerMiner):
     """One triplet an anchor from three mutually different classes: what is shared between classes.
 
     mode "full": negative and positive drawn by the inverse density of their distance to the anchor, the negative among
@@ -40,15 +40,15 @@ class Shared(TripletMiner):
         check_range(lower, upper)
         self.mode, self.lower, self.upper = mode, lower, upper
 
-    def mine(self, embeddings: Tensor, labels: Tensor, distances: Tensor) -> Triplets:
+    def partners(self, embeddings: Tensor, labels: Tensor, distances: Tensor) -> Partners:
         if self.mode == "permuted":
             shuffled = labels[uniforms(len(labels), labels.device, self.generator).argsort()]
-            return DistanceWeighted(self.lower, self.upper, self.generator).mine(embeddings, shuffled, distances)
+            return DistanceWeighted(self.lower, self.upper, self.generator).partners(embeddings, shuffled, distances)
         dim = embeddings.shape[1]
+        logs = log_weights(distances, dim, self.lower, self.upper)
         same = same_class(labels, len(distances))
-        negative, _ = choose(distance_weights(distances, same, dim, self.lower, self.upper), self.generator)
-        same = same | (labels[negative][:, None] == labels)  # not in place: Inductor cannot compile that here
-        by_distance = self.mode == "full"
-        weights = distance_weights(distances, same, dim, self.lower, self.upper) if by_distance else ~same
+        negative, _ = choose(weights_without(same, logs), self.generator)
+        third = labels.index_select(0, negative)[:, None] == labels
+        weights = weights_without(third, logs) if self.mode == "full" else ~(same | third)
         positive, found = choose(weights, self.generator)
-        return Triplets(torch.arange(len(distances), device=labels.device), positive, negative, found)
+        return Partners(torch.stack([positive, negative]), found)

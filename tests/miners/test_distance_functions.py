@@ -1,0 +1,110 @@
+"""The tensor functions under miners and losses against plain float64 formulas, with their gradients."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from oodml.miners._distances import (
+    EPSILON,
+    distance_matrix,
+    gram,
+    squared_distance_matrix,
+    unit_rows,
+    where_else,
+)
+
+
+def rows(count: int = 7, dim: int = 5, dtype: torch.dtype = torch.float64) -> Tensor:
+    return torch.randn(count, dim, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(dtype)
+
+
+def test_unit_rows() -> None:
+    x = rows()
+    torch.testing.assert_close(unit_rows(x), x / x.square().sum(1, keepdim=True).sqrt())
+    assert torch.autograd.gradcheck(unit_rows, x.requires_grad_())
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-10, 1e-4, 1e4, 1e15])
+def test_unit_rows_of_any_size_are_finite_with_their_gradients(size: float) -> None:
+    x = (rows(dtype=torch.float32) * size).requires_grad_()
+    y = unit_rows(x)
+    y.sum().backward()
+    assert torch.isfinite(x.grad).all()
+    torch.testing.assert_close(y.norm(dim=1), torch.full((7,), float(size > 0)), rtol=1e-3, atol=0)
+
+
+def exact(x: Tensor, anchors: int | None, squared: bool) -> Tensor:
+    """Anchors on the left; on the right they are variables too, and the other rows constants."""
+    right = x if anchors is None else torch.cat([x[:anchors], x[anchors:].detach()])
+    d2 = (x[:anchors, None] - right[None]).square().sum(2)
+    return d2 if squared else d2.clamp_min(EPSILON).sqrt()
+
+
+@pytest.mark.parametrize("anchors", [None, 4])
+@pytest.mark.parametrize("squared", [False, True])
+def test_distance_matrices_and_their_gradients(anchors: int | None, squared: bool) -> None:
+    x = rows().requires_grad_()
+    found = (squared_distance_matrix if squared else distance_matrix)(x, anchors)
+    expected = exact(x, anchors, squared)
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-4 if not squared else 1e-12)
+    weights = torch.rand(expected.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    weights.diagonal().zero_()
+    for gradients in zip(*(torch.autograd.grad((m * weights).sum(), x) for m in (found, expected)), strict=True):
+        torch.testing.assert_close(*gradients)
+
+
+@pytest.mark.parametrize("anchors", [None, 4])
+@pytest.mark.parametrize("matrix", [distance_matrix, squared_distance_matrix])
+def test_the_short_gradient_is_that_of_the_rows_before_they_were_divided_by_their_norms(matrix, anchors) -> None:
+    x = rows().requires_grad_()
+    weights = torch.rand(anchors or 7, 7, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    short, full = (
+        torch.autograd.grad((matrix(unit_rows(x), anchors, unit) * weights).sum(), x) for unit in (True, False)
+    )
+    torch.testing.assert_close(short, full)
+
+
+@pytest.mark.parametrize("anchors", [None, 4])
+def test_inner_products_and_their_gradient(anchors: int | None) -> None:
+    x = rows().requires_grad_()
+    right = x if anchors is None else torch.cat([x[:anchors], x[anchors:].detach()])
+    expected = x[:anchors] @ right.T
+    weights = torch.rand(expected.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    torch.testing.assert_close(gram(x, anchors), expected)
+    found = torch.autograd.grad((gram(x, anchors) * weights).sum(), x)
+    torch.testing.assert_close(found, torch.autograd.grad((expected * weights).sum(), x))
+
+
+def test_equal_rows_are_exactly_the_least_distance_apart_and_do_not_move() -> None:
+    x = torch.nn.functional.normalize(rows(dtype=torch.float32))
+    x[3] = x[1]
+    d = distance_matrix(x.requires_grad_())
+    assert d[1, 3] == d[3, 1] == torch.tensor(EPSILON).sqrt()
+    (gradient,) = torch.autograd.grad(d[1, 3], x)
+    assert not gradient.any()
+
+
+def test_a_trace_without_values_leaves_nothing_behind() -> None:
+    from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+    with FakeTensorMode() as mode:
+        values = mode.from_tensor(rows())
+        assert isinstance(where_else(values > 0, values, 0.75), FakeTensor)
+    found = where_else(rows() > 0, rows(), 0.75)
+    assert not isinstance(found, FakeTensor)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_where_else(dtype: torch.dtype) -> None:
+    values = rows(dtype=dtype).requires_grad_()
+    mask = values > 0
+    for otherwise in (0.0, torch.inf, -torch.inf):
+        found = where_else(mask, values, otherwise)
+        assert found.dtype == dtype
+        assert torch.equal(found, values.masked_fill(~mask, otherwise))
+    with torch.inference_mode():
+        where_else(mask, values, 0.25)
+    where_else(mask, values, 0.25).sum().backward()  # a constant made in inference mode serves in training too
+    assert torch.equal(values.grad, mask.to(dtype))
