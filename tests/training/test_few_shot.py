@@ -17,7 +17,7 @@ from oodml.shift import episode_indices
 from oodml.training import FewShot, evaluate_run, few_shot, load_few_shot, save_few_shot, train, transfer
 from oodml.training.adaptation import Support, draw, fine_tune, last_layers, margin_losses, stacked_embedding
 from oodml.training.few_shot_result import EpisodeScore
-from oodml.training.fewshot import start_boundary
+from oodml.training.fewshot import few_shots, start_boundary
 from oodml.training.inputs import FreshViews, cached_views
 from oodml.training.target import read_target
 
@@ -281,6 +281,40 @@ def test_what_cannot_be_done_is_said(run, tmp_path):
         few_shot(run, shots=2, metrics=["recal@1"], **QUICK)
     with pytest.raises(OodmlError, match="lower the learning rate"):
         few_shot(run, shots=2, **{**QUICK, "lr": 1e38})
+
+
+def test_all_numbers_of_shots_are_checked_before_a_feature_is_computed(run, others, monkeypatch):
+    def too_early(*_args, **_options):
+        raise AssertionError("features were asked for before all shots were checked")
+
+    monkeypatch.setattr("oodml.training.inputs.extract_features", too_early)
+    with pytest.raises(OodmlError, match="8 shots need at least 9 images"):
+        few_shots(run, None, [2, 8], **QUICK)
+    with pytest.raises(OodmlError, match="shots must be at least 1, got 0"):
+        few_shots(run, None, [2, 0], **QUICK)
+    with pytest.raises(OodmlError, match="8 shots need at least 9 images"):
+        transfer(run, "others", shots=[2, 8], device="cpu", quiet=True)
+
+
+def test_several_numbers_of_shots_give_what_each_gives_alone(run):
+    together = few_shots(run, None, [3, 2], **QUICK)
+    assert [each.about["shots"] for each in together] == [3, 2]
+    alone = few_shot(run, shots=2, **QUICK)
+    assert dict(together[1]) == dict(alone) and together[1].notes == alone.notes
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"views": -1}, "views must be at least 0, got -1"),
+        ({"views": 2, "exact": True}, "give one or the other"),
+        ({"steps": 0}, "steps must be at least 1"),
+        ({"batch_size": 3}, "batch_size must be at least 4"),
+    ],
+)
+def test_options_without_a_meaning_are_refused_before_the_run_is_read(options, match):
+    with pytest.raises(OodmlError, match=match):
+        few_shot("nowhere", **options)
 
 
 def test_a_run_that_saw_the_validation_classes_is_labelled(run, settings):

@@ -40,7 +40,8 @@ def fewshot_command(
 ) -> None:
     """Fine-tune the last layer of RUN on a few images of every test class, and score the others before and after."""
     from oodml._progress import console
-    from oodml.training import few_shot, save_few_shot
+    from oodml.training import save_few_shot
+    from oodml.training.fewshot import few_shots
 
     if root and not dataset:
         raise OodmlError("--root says where the pictures of --dataset are: give --dataset too.")
@@ -53,7 +54,7 @@ def fewshot_command(
         "seed": seed,
         "device": device,
     }
-    found = [few_shot(run, split, each, episodes, dataset=target, **options) for each in shots]
+    found = few_shots(run, split, shots, episodes, dataset=target, **options)
     for each in found if save else []:
         save_few_shot(run, each)
     if as_json:

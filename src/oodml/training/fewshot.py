@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -75,25 +76,106 @@ def few_shot(
     Returns:
         {"zero": {metric: (mean, half width, per episode)}, "few": {...}}, a `FewShot` with `.about` and `.notes`.
     """
-    began = time.perf_counter()
-    _check(shots, episodes, steps, lr, batch_size, metrics)
-    place = distributed.join(device).device
-    target = read_target(run, split, dataset, place, quiet).with_episodes(shots, episodes)
-    longest = round(float(np.interp(shots, SHOTS, STEPS))) if steps is None else steps
-    way = Way(
-        beta=start_boundary(target.trained.method) if beta is None else beta,
+    return few_shots(
+        run,
+        split,
+        [shots],
+        episodes,
+        dataset=dataset,
+        device=device,
+        quiet=quiet,
+        metrics=metrics,
+        steps=steps,
+        lr=lr,
+        beta=beta,
         batch_size=batch_size,
-        views=0 if exact else int(target.config.views or 0) if views is None else views,
+        views=views,
         exact=exact,
+        batched=batched,
         seed=seed,
-    )
-    rate, steps, told = _decide(target, shots, longest, lr, way, quiet)
-    asked = Episodes.read(target, shots, episodes, way, quiet)
-    zero = asked.scores(metrics, range(episodes), None)
+    )[0]
+
+
+def few_shots(
+    run: str | Path,
+    split: Any,
+    shots: Sequence[int],
+    episodes: int = 10,
+    *,
+    dataset: str | Mapping[str, Any] | Dataset | None = None,
+    device: str = "auto",
+    quiet: bool = False,
+    **options: Any,
+) -> list[FewShot]:
+    """`few_shot` for several numbers of shots: all are checked before a feature is computed, and the run is read once.
+
+    `options` are the other ones of `few_shot`.
+    """
+    wish = Wish(episodes=episodes, quiet=quiet, **options)
+    for each in shots:
+        at_least("shots", each, 1)
+    target = read_target(run, split, dataset, distributed.join(device).device, quiet)
+    targets = [target.with_episodes(each, episodes) for each in shots]
+    return [_adapt(*each, wish) for each in zip(targets, shots, strict=True)]
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What is asked of an adaptation, whatever the run and the number of shots; checked when it is made."""
+
+    episodes: int
+    quiet: bool = False
+    metrics: Sequence[str] = METRICS
+    steps: int | None = None
+    lr: float | str = AUTO
+    beta: float | None = None
+    batch_size: int = 112
+    views: int | None = None
+    exact: bool = False
+    batched: bool = True
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        at_least("episodes", self.episodes, 1)
+        at_least("steps", self.steps, 1)
+        at_least("batch_size", self.batch_size, 4)
+        at_least("views", self.views, 0)
+        if self.exact and self.views is not None:
+            raise OodmlError("views are computed once, and exact draws fresh ones a step: give one or the other.")
+        if self.lr != AUTO and (isinstance(self.lr, str) or not 0 < self.lr < float("inf")):
+            raise OodmlError(
+                f"lr is a learning rate above 0, or {AUTO!r} to choose it on validation classes; got {self.lr!r}."
+            )
+        check_metrics(self.metrics)
+
+    def way(self, target: Target) -> Way:
+        """How the support sets of a target are fitted: what was left open is as the run had it."""
+        views = int(target.config.views or 0) if self.views is None else self.views
+        return Way(
+            beta=start_boundary(target.trained.method) if self.beta is None else self.beta,
+            batch_size=self.batch_size,
+            views=0 if self.exact else views,
+            exact=self.exact,
+            seed=self.seed,
+        )
+
+
+def at_least(name: str, value: int | None, least: int) -> None:
+    if value is not None and value < least:
+        raise OodmlError(f"{name} must be at least {least}, got {value}.")
+
+
+def _adapt(target: Target, shots: int, wish: Wish) -> FewShot:
+    began = time.perf_counter()
+    way, episodes = wish.way(target), wish.episodes
+    longest = round(float(np.interp(shots, SHOTS, STEPS))) if wish.steps is None else wish.steps
+    rate, steps, told = _decide(target, shots, longest, wish.lr, way, wish.quiet)
+    asked = Episodes.read(target, shots, episodes, way, wish.quiet)
+    zero = asked.scores(wish.metrics, range(episodes), None)
     few = []
-    for group in [range(episodes)] if batched else [range(i, i + 1) for i in range(episodes)]:
-        layers = next(asked.adapted(group, rate, [steps], quiet))[1] if steps else None
-        few += asked.scores(metrics, group, layers)
+    for group in [range(episodes)] if wish.batched else [range(i, i + 1) for i in range(episodes)]:
+        layers = next(asked.adapted(group, rate, [steps], wish.quiet))[1] if steps else None
+        few += asked.scores(wish.metrics, group, layers)
     facts = {**target.facts, "shots": shots, "episodes": episodes, "steps": steps, "lr": rate, **way._asdict()}
     facts["notes"] += told.pop("notes")
     about = {**facts, **told, "seconds": round(time.perf_counter() - began, 2)}
@@ -123,19 +205,3 @@ def _over_episodes(scores: Sequence[Mapping[str, float]]) -> dict[str, EpisodeSc
 def start_boundary(method: Method) -> float:
     """The β that the run's margin loss started from (its module here is freshly built); 1.2 where it has none."""
     return next((float(each.beta.detach().flatten()[0]) for each in method.modules() if isinstance(each, Margin)), BETA)
-
-
-def _check(
-    shots: int, episodes: int, steps: int | None, lr: float | str, batch_size: int, metrics: Sequence[str]
-) -> None:
-    for name, value, least in (
-        ("shots", shots, 1),
-        ("episodes", episodes, 1),
-        ("steps", 1 if steps is None else steps, 1),
-        ("batch_size", batch_size, 4),
-    ):
-        if value < least:
-            raise OodmlError(f"{name} must be at least {least}, got {value}.")
-    if lr != AUTO and (isinstance(lr, str) or not 0 < lr < float("inf")):
-        raise OodmlError(f"lr is a learning rate above 0, or {AUTO!r} to choose it on validation classes; got {lr!r}.")
-    check_metrics(metrics)

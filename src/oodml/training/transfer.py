@@ -49,6 +49,8 @@ def transfer(
         None, "few": {shots: FewShot}, "notes": [...]}.
     """
     target = read_target(run, split, dataset, distributed.join(device).device, quiet)
+    for each in shots:
+        target.with_episodes(each, episodes)  # refuses what cannot be drawn, before anything is computed
     adapting: dict[str, Any] = {"dataset": target.data, "device": device, "quiet": quiet, **options}
     return {
         "scores": _scores(target, _embeddings(target, quiet), metrics),
