@@ -49,6 +49,7 @@ def no_data_is_read(monkeypatch):
         ({"protocol": "revisitin"}, "Did you mean 'revisiting'"),
         ({"train": "head", "method": {"name": "plain", "input_noise": 0.1}}, "input_noise acts on images"),
         ({"embedding_dim": 0}, "embedding_dim"),
+        ({"train": "head", "views": -1}, "views: input should be greater than or equal to 0, got -1."),
         ({"logger": "tensorbord"}, "Did you mean 'tensorboard'"),
         ({"backbone": "resnet5O"}, "resnet50"),
     ],

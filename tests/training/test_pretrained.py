@@ -198,3 +198,29 @@ def test_the_commands_print_tables_and_json(data, splits, tmp_path, settings):
 def test_whitening_keeps_at_least_one_direction():
     with pytest.raises(OodmlError, match="at least one direction"):
         fit_whitening(np.random.default_rng(0).normal(size=(20, 4)), components=0)
+
+
+def test_components_without_whitening_are_refused_before_anything_is_computed(tmp_path, monkeypatch):
+    from typer.testing import CliRunner
+
+    from oodml.cli import pretrained  # noqa: F401 - it adds its command
+    from oodml.cli._app import app
+
+    with pytest.raises(OodmlError, match=r"nothing is whitened here \(normalised, raw\): ask for the form 'whitened'"):
+        oodml.evaluate_pretrained("patterns", components=4)
+    with pytest.raises(OodmlError, match="nothing is whitened"):
+        score_pretrained(tmp_path, ["tiny"], components=4)
+    with pytest.raises(OodmlError, match="at least one direction, got components=0"):
+        oodml.evaluate_pretrained("patterns", forms=["whitened"], components=0)
+    for place in (["patterns"], ["--study", str(tmp_path)]):
+        refused = CliRunner().invoke(app, ["pretrained", *place, "--backbone", "tiny", "--components", "4"])
+        assert "nothing is whitened" in str(refused.exception)
+
+    both = CliRunner().invoke(app, ["pretrained", "patterns", "--study", str(tmp_path)])
+    assert "--study brings its own data set and splits" in str(both.exception)
+
+    asked = []
+    monkeypatch.setattr("oodml.study.generic.score_pretrained", lambda *_, **told: asked.append(told) or [])
+    forms = ["--form", "whitened", "--form", "raw", "--components", "4"]
+    assert CliRunner().invoke(app, ["pretrained", "--study", str(tmp_path), *forms]).exit_code == 0
+    assert [(each["form"], each["components"]) for each in asked] == [("whitened", 4), ("raw", None)]

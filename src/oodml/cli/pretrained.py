@@ -23,7 +23,7 @@ def pretrained_command(
         help="May be repeated: a registered name, any timm name, clip, dinov2, ...; NAME=FILE gives it weights.",
     ),
     form: list[str] = typer.Option(["normalised"], help="normalised, raw, whitened; may be repeated."),
-    components: int | None = typer.Option(None, help="Directions that whitening keeps."),
+    components: int | None = typer.Option(None, help="With --form whitened: directions it keeps; default: all."),
     metrics: str = typer.Option("recall@1,map@1000,nmi", help="Comma-separated names."),
     study: Path | None = typer.Option(None, help="Instead of DATASET: a study, whose table the encoders then enter."),
     device: str = typer.Option("auto", help="auto, cpu, cuda."),
@@ -32,6 +32,8 @@ def pretrained_command(
     """Score published encoders on the test classes of every split, as they are."""
     names = [name.strip() for name in metrics.split(",")]
     if study is not None:
+        if dataset is not None or root is not None or splits != "default":
+            raise OodmlError("--study brings its own data set and splits: leave DATASET, --root and --splits out.")
         rows = _in_study(study, backbone, form, components, device)
     elif dataset is None:
         raise OodmlError("Give a data set (`oodml datasets` lists them), or --study FOLDER.")
@@ -66,11 +68,13 @@ def _in_study(
     study: Path, backbones: list[str], forms: list[str], components: int | None, device: str
 ) -> list[dict[str, Any]]:
     from oodml.study.generic import score_pretrained
+    from oodml.training.pretrained import WHITENED, check_forms
 
-    rows = []
+    check_forms(forms, components)
+    encoders, rows = [_encoder(each) for each in backbones], []
     for form in forms:
-        encoders = [_encoder(each) for each in backbones]
-        for held in score_pretrained(study, encoders, form=form, components=components, device=device):
+        kept = components if form == WHITENED else None
+        for held in score_pretrained(study, encoders, form=form, components=kept, device=device):
             for split, scores in held["splits"].items():
                 rows.append({"backbone": held["label"], "form": form, "split": split, "scores": scores})
     return rows

@@ -26,7 +26,7 @@ def score_pretrained(
     Arguments are those of `oodml.evaluate_pretrained`. In the table an encoder has its own name, with the form behind
     it unless that is "normalised".
     """
-    check_forms([form])
+    check_forms([form], components)
     encoders = encoder_specs(backbones)
     store = open_store(folder)
     splits, data = splits_and_pictures(store, quiet)

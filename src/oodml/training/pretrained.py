@@ -20,7 +20,8 @@ from oodml.shift import Split, load_splits
 from oodml.training.scoring import check_metrics
 from oodml.training.sets import choose_split
 
-FORMS = ("normalised", "raw", "whitened")
+WHITENED = "whitened"
+FORMS = ("normalised", "raw", WHITENED)
 
 # What the paper compares, by the names of timm's hub; SwAV is not on it and needs its published file.
 PUBLISHED = {
@@ -62,13 +63,12 @@ def fit_whitening(features: np.ndarray, components: int | None = None, floor: fl
 
     Directions whose variance is below `floor` of the largest are left out: dividing by it would only raise noise.
     """
+    _check_components(components)
     x = np.asarray(features, dtype=np.float64)
     if len(x) < 2:
         raise OodmlError(f"Whitening needs at least two images, got {len(x)}.")
     mean = x.mean(0)
     values, vectors = np.linalg.eigh(np.cov(x, rowvar=False, bias=True))
-    if components is not None and components < 1:
-        raise OodmlError(f"Whitening keeps at least one direction, got components={components}.")
     order = np.argsort(-values)[: int((values > floor * values.max()).sum())][:components]
     return Whitening(mean, vectors[:, order] / np.sqrt(values[order]))
 
@@ -100,7 +100,7 @@ def evaluate_pretrained(
     Returns:
         One row an encoder, split and form. Features come from the cache that training uses too.
     """
-    check_forms(forms)
+    check_forms(forms, components)
     check_metrics(name for name in metrics or () if name not in (MATCHED, MATCHED_ERROR))
     encoders = encoder_specs(backbones)
     data = load_images(load_dataset(dataset), quiet=quiet).dataset  # without pictures that cannot be read
@@ -123,15 +123,26 @@ def in_form(features: np.ndarray, data: Dataset, split: Split, form: str, compon
     vectors = features[data.indices_of(split.test)]
     if form == "raw":
         return vectors
-    if form == "whitened":
+    if form == WHITENED:
         vectors = fit_whitening(features[data.indices_of(split.train)], components)(vectors)
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True).clip(1e-12)
 
 
-def check_forms(forms: Sequence[str]) -> None:
+def check_forms(forms: Sequence[str], components: int | None = None) -> None:
     for form in forms:
         if form not in FORMS:
             raise unknown_name("form of features", form, FORMS)
+    if components is not None and WHITENED not in forms:
+        raise OodmlError(
+            f"components={components} says how many directions whitening keeps, and nothing is whitened here "
+            f"({', '.join(forms)}): ask for the form {WHITENED!r} too, or leave components out."
+        )
+    _check_components(components)
+
+
+def _check_components(components: int | None) -> None:
+    if components is not None and components < 1:
+        raise OodmlError(f"Whitening keeps at least one direction, got components={components}.")
 
 
 def describe(
