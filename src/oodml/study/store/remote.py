@@ -17,7 +17,7 @@ import fsspec
 
 from oodml._errors import OodmlError
 from oodml._files import atomic_file, cache_root
-from oodml.study.store import FAILED, RESULT, Store
+from oodml.study.store.folder import FAILED, RESULT, Store
 
 HEARTBEAT = 20.0  # seconds between two signs of life of whoever works on a run
 STALE = 5  # heartbeats after which a claim belongs to nobody: its machine is gone

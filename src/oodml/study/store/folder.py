@@ -1,8 +1,4 @@
-"""Where the runs of a study live: one folder a run, named by the hash of its settings.
-
-A store is a folder, or any URL that fsspec knows (s3://, gs://, …), so that machines need no common disk. A run is done
-when its result.json stands there, which is written last and whole; whoever works on a run holds a claim on it.
-"""
+"""A store on this machine: a folder of run folders, locked while somebody works on one."""
 
 from __future__ import annotations
 
@@ -114,14 +110,3 @@ class Store:
             return False
         with self.claim(run_id) as ours:
             return not ours
-
-
-def open_store(root: str | Path | Store) -> Store:
-    """The store at a path or at a URL."""
-    if isinstance(root, Store):
-        return root
-    if "://" in str(root):
-        from oodml.study.remote import RemoteStore
-
-        return RemoteStore(str(root))
-    return Store(root)
