@@ -11,7 +11,7 @@ from PIL import Image
 from safetensors.numpy import save_file
 
 from oodml.data import load_dataset
-from oodml.study.table import Row, StudyTable
+from oodml.study.statistics import Row, StudyTable
 
 NASTY = "<img src=x onerror=alert(1)><b>bold"  # a slash cannot stand in a folder's name
 LEVELS = {"margin": 0.62, "multisimilarity": 0.66, "triplet": 0.60, "R-margin": 0.63}

@@ -13,8 +13,8 @@ from oodml.reporting.material import gather, mean_sd
 from oodml.reporting.run_charts import few_shot_chart, spectra_chart, structure_chart, training_chart
 from oodml.reporting.shift_charts import GAIN, SCORE, ags_chart, difference_chart, score_chart
 from oodml.reporting.write import build_sections
-from oodml.study.ags import ags
 from oodml.study.correlations import structure_correlation
+from oodml.study.statistics import ags
 from oodml.study.store import Store
 
 # Machado, Oliveira and Fernandes (2009), severity 1: how colours look without one kind of cone.

@@ -6,7 +6,7 @@ from scipy import stats
 
 from oodml.reporting.material import gather
 from oodml.reporting.words import _noise_of_a_change, answer
-from oodml.study.table import Row, StudyTable
+from oodml.study.statistics import Row, StudyTable
 
 FIDS = (10.0, 40.0, 90.0)
 

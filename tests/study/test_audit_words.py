@@ -9,7 +9,7 @@ from oodml.study.audit.sizing import LADDER, Clock, Cost, affordable_views, choo
 from oodml.study.audit.target import Placed
 from oodml.study.audit.words import Expectation, expectations, target_words, verdict
 from oodml.study.matched import METRIC
-from oodml.study.table import Row, StudyTable
+from oodml.study.statistics import Row, StudyTable
 
 
 def test_the_ladder_falls_and_the_largest_rung_that_fits_is_taken():

@@ -5,7 +5,7 @@ import pytest
 
 import oodml
 from oodml.study.correlations import rank_correlation, structure_correlation, structure_correlations, trend
-from oodml.study.table import Row, StudyTable
+from oodml.study.statistics import Row, StudyTable
 
 
 def table(seed=0, methods=6, seeds=2, slope=0.02, noise=0.002):

@@ -7,7 +7,7 @@ import pytest
 
 import oodml
 from oodml.study.leaderboard import as_markdown, leaderboard, ranking
-from oodml.study.table import Row, StudyTable
+from oodml.study.statistics import Row, StudyTable
 
 
 def table(splits=4, seeds=3, skip=()):

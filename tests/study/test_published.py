@@ -9,7 +9,7 @@ from scipy import stats
 
 import oodml
 from oodml.study.published import compare_with_published, matching_tables, published, published_fids, published_tables
-from oodml.study.table import Row, StudyTable
+from oodml.study.statistics import Row, StudyTable
 
 PER_SPLIT = ("oodml-s4", "oodml-s5", "oodml-s6")
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import oodml
-from oodml.study.table import Row, StudyTable
+from oodml.study.statistics import Row, StudyTable
 
 
 def rows(skip=()):

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oodml._errors import OodmlError
+from oodml.study.statistics import TRAINED, Row, StudyTable
 from oodml.study.store import Store
-from oodml.study.table import TRAINED, Row, StudyTable
 
 MATCHED = "recall@1:matched"
 RUN_FILES = ("result.json", "metrics.jsonl", "few_shot.json")  # what is read of a run, beside its embeddings

@@ -16,7 +16,7 @@ from oodml.reporting.chart import Chart, Series, View, Views
 from oodml.reporting.material import Material, mean_sd, read_json
 from oodml.reporting.shift_charts import SHIFT, mark_text, run_text
 from oodml.study.correlations import structure_correlation
-from oodml.study.table import Row
+from oodml.study.statistics import Row
 
 _STEPS = 60  # points of a training curve; more cannot be told apart on a screen
 _STRUCTURE = ("rho", "pi_ratio", "pi_intra", "pi_inter", "uniformity", "alignment")

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from oodml.reporting.chart import Chart, Series, View, Views
 from oodml.reporting.material import Material, mean_sd
-from oodml.study.table import Row
+from oodml.study.statistics import Row
 
 SHIFT = "shift between train and test classes (FID)"
 SCORE, GAIN = "score", "gain over untrained"

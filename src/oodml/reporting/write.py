@@ -34,8 +34,8 @@ from oodml.reporting.shift_charts import (
 from oodml.reporting.tables import comparison_table, made_table, runs_table, score_tables, settings_text
 from oodml.reporting.words import answer
 from oodml.study import load_study
+from oodml.study.statistics import StudyTable
 from oodml.study.store import open_store
-from oodml.study.table import StudyTable
 
 
 def report(

@@ -2,9 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
-from oodml.study.ags import ags
 from oodml.study.forecast import Forecast, forecast
-from oodml.study.table import Row, StudyTable
+from oodml.study.statistics import Row, StudyTable, ags
 
 if TYPE_CHECKING:
     from oodml.study.config import StudyConfig

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from oodml._errors import OodmlError, unknown_name
-from oodml.study.table import StudyTable, mean_over_seeds
+from oodml.study.statistics import StudyTable, mean_over_seeds
 
 Array = NDArray[np.float64]
 

@@ -16,8 +16,8 @@ from oodml.data import Dataset, load_dataset
 from oodml.study.config import PlannedRun
 from oodml.study.load import load_plan
 from oodml.study.splits import stored_splits
+from oodml.study.statistics import Row, StudyTable
 from oodml.study.store import FEW_SHOT, TRANSFER, Store, open_store
-from oodml.study.table import Row, StudyTable
 
 _NEEDED = ("config.yaml", "embedder.safetensors", "result.json")  # to use a run after training
 

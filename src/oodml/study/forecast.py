@@ -13,7 +13,7 @@ from scipy import stats
 from oodml._errors import OodmlError
 
 if TYPE_CHECKING:
-    from oodml.study.table import StudyTable
+    from oodml.study.statistics import StudyTable
 
 
 @dataclass(frozen=True)

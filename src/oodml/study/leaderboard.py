@@ -9,8 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from oodml.study.forecast import study_errors
-from oodml.study.statistics import Estimate
-from oodml.study.table import StudyTable
+from oodml.study.statistics import Estimate, StudyTable
 
 FORMAT = 1
 

@@ -15,8 +15,8 @@ from oodml._errors import OodmlError
 from oodml.study.config import PlannedRun
 from oodml.study.matched import METRIC, matched_recall
 from oodml.study.splits import stored_splits
+from oodml.study.statistics import Row, StudyTable
 from oodml.study.store import EMBEDDINGS, FEW_SHOT, RESULT, TRANSFER, Store, open_store
-from oodml.study.table import Row, StudyTable
 
 SETTINGS, PLAN = "study.yaml", "plan.json"
 MATCHED = "matched.json"

@@ -13,8 +13,7 @@ from typing import Any
 from scipy import stats
 
 from oodml._errors import OodmlError, unknown_name
-from oodml.study.statistics import Estimate
-from oodml.study.table import StudyTable
+from oodml.study.statistics import Estimate, StudyTable
 
 
 @dataclass(frozen=True)

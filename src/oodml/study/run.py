@@ -15,8 +15,8 @@ from oodml.study.load import SETTINGS, load_study, save_plan
 from oodml.study.matched import smallest_test_set
 from oodml.study.score import file_name
 from oodml.study.splits import choose_splits
+from oodml.study.statistics import StudyTable
 from oodml.study.store import Store, open_store
-from oodml.study.table import StudyTable
 
 POLL_SECONDS = 2.0  # between two looks at runs that somebody else works on
 

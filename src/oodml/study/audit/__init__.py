@@ -31,8 +31,8 @@ from oodml.study.load import load_study, save_plan
 from oodml.study.matched import METRIC, smallest_test_set
 from oodml.study.run import prepare
 from oodml.study.splits import stored_splits
+from oodml.study.statistics import TRAINED, StudyTable
 from oodml.study.store import Store
-from oodml.study.table import TRAINED, StudyTable
 
 KEEP = 0.7  # of the pictures, when classes are removed: a smaller gallery would hide the shift
 LEAST_MINUTES = 0.5

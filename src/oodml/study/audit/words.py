@@ -7,8 +7,7 @@ from typing import Any
 
 from oodml.study.audit.target import Placed
 from oodml.study.matched import METRIC
-from oodml.study.statistics import Comparison
-from oodml.study.table import TRAINED, StudyTable
+from oodml.study.statistics import TRAINED, Comparison, StudyTable
 
 FEW_CLASSES = 10
 

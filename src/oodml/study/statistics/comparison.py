@@ -1,4 +1,4 @@
-"""Uncertainty of what a study measured: intervals over seeds, paired comparison of two methods."""
+"""Paired comparison of two methods over the splits and seeds of a study."""
 
 from __future__ import annotations
 
@@ -9,10 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oodml._errors import OodmlError
-from oodml.evaluation.estimate import Estimate, estimate
-from oodml.study.ags import ags_weights
-
-__all__ = ["Comparison", "Estimate", "compare", "estimate"]
+from oodml.study.statistics.ags import ags_weights
 
 
 @dataclass(frozen=True)

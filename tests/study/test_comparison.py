@@ -5,8 +5,7 @@ import pytest
 from scipy import stats
 
 import oodml
-from oodml.study.ags import ags_weights
-from oodml.study.statistics import Comparison, compare, estimate
+from oodml.study.statistics import Comparison, ags_weights, compare, estimate
 
 
 def test_the_interval_is_scipys_t_interval():

@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oodml._errors import OodmlError, unknown_name
-from oodml.study.ags import ags
-from oodml.study.statistics import Comparison, Estimate, compare, estimate
+from oodml.evaluation.estimate import Estimate, estimate
+from oodml.study.statistics.ags import ags
+from oodml.study.statistics.comparison import Comparison, compare
 
 TRAINED = "trained"
 
