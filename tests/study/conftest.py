@@ -14,7 +14,7 @@ from oodml.data import ArraySource, Transforms, build_dataset, register_dataset
 from oodml.shift import Split, save_splits
 from oodml.study import execute as study_execute
 from oodml.study import follow
-from oodml.study.config import PlannedRun, StudyConfig
+from oodml.study.plan import PlannedRun, StudyConfig
 from oodml.study.run import run_study
 
 CLASSES = [f"class{i}" for i in range(12)]

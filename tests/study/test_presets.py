@@ -4,9 +4,8 @@ import pytest
 
 import oodml
 from oodml.shift import Split, save_splits
-from oodml.study.config import plan
 from oodml.study.engines.packing import CONTEXT, SHARE, Packing, size_of
-from oodml.study.load import load_plan
+from oodml.study.plan import load_plan, plan
 from oodml.study.presets import HEADER, load_preset, presets
 from oodml.study.published import published_tables
 from oodml.study.store import Store

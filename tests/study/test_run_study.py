@@ -15,8 +15,8 @@ from oodml.data import ArraySource, build_dataset, register_dataset
 from oodml.shift import Split, load_splits
 from oodml.study import execute as study_execute
 from oodml.study import load_study
-from oodml.study.config import StudyConfig, plan
 from oodml.study.follow import few_shot_table, transfer_table
+from oodml.study.plan import StudyConfig, plan
 from oodml.study.presets import load_preset_or_file
 from oodml.training import transfer
 
@@ -82,7 +82,7 @@ def test_ids_depend_on_what_is_computed_and_on_nothing_else(noise, study, splits
 def test_ids_are_the_same_in_another_process_and_whatever_the_order_of_keys():
     """A study that goes on tomorrow, or on another machine, must find its runs."""
     code = (
-        "from oodml.study.config import StudyConfig, plan; from oodml.shift import Split; import sys, json;"
+        "from oodml.study.plan import StudyConfig, plan; from oodml.shift import Split; import sys, json;"
         "study = StudyConfig(**json.loads(sys.argv[1]));"
         "print([run.id for run in plan(study, [Split(['b', 'a'], ['d', 'c'], name='any', fid=3.0)])])"
     )

@@ -13,7 +13,7 @@ from oodml.models import Backbone, make_backbone
 from oodml.shift import save_splits
 from oodml.study import load_study
 from oodml.study.generic import score_pretrained
-from oodml.study.load import save_plan
+from oodml.study.plan import save_plan
 from oodml.study.store import Store
 from oodml.training.pretrained import PUBLISHED, encoder_specs, fit_whitening, input_side, read_splits
 

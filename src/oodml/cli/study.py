@@ -174,7 +174,7 @@ def _store(folder: str) -> Any:
 
 
 def _places(folder: str) -> Any:
-    from oodml.study.load import load_plan
+    from oodml.study.plan import load_plan
 
     return load_plan(_store(folder))
 

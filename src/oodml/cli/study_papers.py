@@ -58,7 +58,7 @@ def compare_command(
     from oodml._errors import OodmlError
     from oodml.study import load_study
     from oodml.study.follow import few_shot_table
-    from oodml.study.load import load_settings
+    from oodml.study.plan import load_settings
     from oodml.study.published import compare_with_published, matching_tables, published_tables
 
     dataset = load_settings(folder)["dataset"]

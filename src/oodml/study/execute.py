@@ -6,8 +6,8 @@ import traceback
 from typing import Any, Literal
 
 from oodml._progress import console
-from oodml.study.config import PlannedRun
 from oodml.study.follow import follow, is_followed, shared_dataset
+from oodml.study.plan import PlannedRun
 from oodml.study.store import Store
 from oodml.training import train
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from oodml._errors import OodmlError
 from oodml._files import atomic_file
-from oodml.study.load import load_plan, stored_splits
+from oodml.study.plan import load_plan, stored_splits
 from oodml.study.statistics import StudyTable
 from oodml.study.store import Store, open_store
 

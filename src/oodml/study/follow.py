@@ -13,9 +13,7 @@ from typing import Any
 
 from oodml._errors import OodmlError
 from oodml.data import Dataset, load_dataset
-from oodml.study.config import PlannedRun
-from oodml.study.load import load_plan
-from oodml.study.splits import stored_splits
+from oodml.study.plan import PlannedRun, load_plan, stored_splits
 from oodml.study.statistics import Row, StudyTable
 from oodml.study.store import FEW_SHOT, TRANSFER, Store, open_store
 

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 from safetensors.numpy import load_file
 
 from oodml._errors import OodmlError
-from oodml.study.config import PlannedRun
 from oodml.study.matched import METRIC, matched_recall
-from oodml.study.splits import stored_splits
+from oodml.study.plan import Place, load_plan, saved_match, stored_splits
 from oodml.study.statistics import Row, StudyTable
 from oodml.study.store import EMBEDDINGS, FEW_SHOT, RESULT, TRANSFER, Store, open_store
 
-SETTINGS, PLAN = "study.yaml", "plan.json"
 MATCHED = "matched.json"
 READ = (
     EMBEDDINGS,
@@ -28,44 +24,6 @@ READ = (
     FEW_SHOT,
     TRANSFER,
 )  # what readers of a row's folder ask for
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a run stands in its study."""
-
-    id: str
-    method: str
-    split: str
-    seed: int
-
-
-def save_plan(planned: list[PlannedRun], store: Store, match: tuple[int, int] | None = None) -> None:
-    """Write which runs a study has, so that it can be read without the code and data that planned it.
-
-    `match` is the size that all test sets are reduced to, (classes, images a class); None: what the finished runs have.
-    """
-    runs = [{"id": run.id, "method": run.method, "split": run.split.name, "seed": run.seed} for run in planned]
-    store.write_json(PLAN, {"format": 1, "match": match, "runs": runs})
-
-
-def load_plan(store: Store) -> list[Place]:
-    return [Place(**each) for each in _plan(store)["runs"]]
-
-
-def _plan(store: Store) -> dict[str, Any]:
-    held = store.read_json(PLAN)
-    if held is None:
-        raise OodmlError(f"{store.url} holds no study (there is no {PLAN} in it). Run one with `oodml study run`.")
-    return held
-
-
-def load_settings(folder: str | Path | Store) -> dict[str, Any]:
-    """The settings of a study as its study.yaml has them, unchecked: what it needs may not be registered here."""
-    content = open_store(folder).read(SETTINGS)
-    if content is None:
-        raise OodmlError(f"{folder} holds no study (there is no {SETTINGS} in it). Run one with `oodml study run`.")
-    return yaml.safe_load(content)
 
 
 def load_study(folder: str | Path | Store) -> StudyTable:
@@ -96,7 +54,7 @@ def _trained_rows(
     done: list[Place], results: dict[str, dict[str, Any]], fids: dict[str, float], store: Store
 ) -> list[Row]:
     folders = {place.id: store.fetch(place.id, READ) for place in done}
-    match = _plan(store).get("match") or smallest_size([folders[place.id] for place in done])
+    match = saved_match(store) or smallest_size([folders[place.id] for place in done])
     rows = []
     for place in done:
         result = results[place.id]

@@ -8,13 +8,12 @@ from typing import Any
 
 from oodml._progress import progress_bar
 from oodml.data import load_dataset
-from oodml.study.config import PlannedRun, StudyConfig, plan
 from oodml.study.engines import Engine, make_engine
 from oodml.study.execute import is_done
-from oodml.study.load import SETTINGS, load_study, save_plan
+from oodml.study.load import load_study
 from oodml.study.matched import smallest_test_set
+from oodml.study.plan import SETTINGS, PlannedRun, StudyConfig, choose_splits, plan, save_plan
 from oodml.study.score import file_name
-from oodml.study.splits import choose_splits
 from oodml.study.statistics import StudyTable
 from oodml.study.store import Store, open_store
 

@@ -10,9 +10,8 @@ from typing import Literal
 import numpy as np
 
 from oodml._progress import track
-from oodml.study.config import PlannedRun
 from oodml.study.follow import shared_dataset
-from oodml.study.load import Place
+from oodml.study.plan import Place, PlannedRun
 from oodml.study.store import Store
 from oodml.study.trial import try_run
 

@@ -13,12 +13,11 @@ from oodml.data import Dataset, load_dataset, load_images
 from oodml.models import extract_features
 from oodml.study.audit.pictures import Pictures, read_target
 from oodml.study.audit.target import Placed, place
-from oodml.study.config import StudyConfig
 from oodml.study.forecast import forecast_file
 from oodml.study.leaderboard import ranking
 from oodml.study.load import load_study
 from oodml.study.matched import METRIC, smallest_test_set
-from oodml.study.splits import stored_splits
+from oodml.study.plan import StudyConfig, stored_splits
 from oodml.study.store import Store, open_store
 
 

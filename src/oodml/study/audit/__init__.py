@@ -24,13 +24,12 @@ from oodml.study.audit.runs import complete_runs, measure_costs, not_run, run_un
 from oodml.study.audit.sizing import LADDER, METHODS, Clock, choose_size
 from oodml.study.audit.target import Placed, place
 from oodml.study.audit.words import Expectation, expectations, runner_up, target_words, verdict
-from oodml.study.config import PlannedRun
 from oodml.study.forecast import forecast_file
 from oodml.study.leaderboard import ranking
-from oodml.study.load import load_study, save_plan
+from oodml.study.load import load_study
 from oodml.study.matched import METRIC, smallest_test_set
+from oodml.study.plan import PlannedRun, save_plan, stored_splits
 from oodml.study.run import prepare
-from oodml.study.splits import stored_splits
 from oodml.study.statistics import TRAINED, StudyTable
 from oodml.study.store import Store
 

@@ -18,8 +18,8 @@ from oodml._progress import progress_bar
 from oodml.shift import Split
 from oodml.study.audit.pictures import Pictures
 from oodml.study.audit.sizing import METHODS, SEEDS, Clock, Cost, Size
-from oodml.study.config import PlannedRun, StudyConfig, plan
 from oodml.study.engines import make_engine
+from oodml.study.plan import PlannedRun, StudyConfig, plan
 from oodml.study.store import Store
 from oodml.study.trial import try_run
 

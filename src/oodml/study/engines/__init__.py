@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from oodml._errors import OodmlError, unknown_name
-from oodml.study.config import PlannedRun
 from oodml.study.execute import Outcome
+from oodml.study.plan import PlannedRun
 from oodml.study.store import Store
 
 Engine = Callable[[list[PlannedRun], Store], Iterator[tuple[PlannedRun, Outcome]]]

@@ -21,9 +21,9 @@ from typing import Any
 import torch
 
 from oodml._errors import OodmlError
-from oodml.study.config import PlannedRun
 from oodml.study.engines.packing import Packing, Size, size_of
 from oodml.study.execute import Outcome, execute
+from oodml.study.plan import PlannedRun
 from oodml.study.store import Store
 
 LEAVE_SECONDS = 30.0  # time a worker has to save its run when the study is stopped

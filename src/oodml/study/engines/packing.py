@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from oodml.study.config import PlannedRun
+from oodml.study.plan import PlannedRun
 
 SHARE = 0.9  # of a GPU's memory that runs may fill
 CONTEXT = 600 << 20  # bytes that CUDA itself takes for each process

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from oodml._errors import OodmlError
-from oodml.study.config import PlannedRun
 from oodml.study.execute import Outcome, execute
+from oodml.study.plan import PlannedRun
 from oodml.study.store import Store
 
 RETRIES = 3  # of a run whose node or process died; a run that failed by itself is not repeated

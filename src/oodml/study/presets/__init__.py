@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 from oodml._errors import OodmlError, unknown_name
-from oodml.study.config import StudyConfig
+from oodml.study.plan import StudyConfig
 from oodml.study.presets._needs import needs
 
 HEADER = ("Reproduces", "Costs", "Expect")

@@ -11,7 +11,7 @@ from oodml.data import Dataset
 from oodml.models import extract_features
 from oodml.shift import Split, Splits, build_splits, load_official, load_splits
 from oodml.shift.split import series_to_json
-from oodml.study.config import BuildSplits, OfficialSplits, StudyConfig
+from oodml.study.plan.settings import BuildSplits, OfficialSplits, StudyConfig
 from oodml.study.store import Store
 from oodml.training.sets import choose_split
 
