@@ -67,15 +67,17 @@ def fewshot_command(
 
 def _print(run: Path, found: list[FewShot]) -> None:
     rows = [
-        [metric, each.about["shots"], f"{each.about['lr']:g}", each.about["steps"]]
-        + [_percent(score) for score in _columns(each, metric)]
+        [metric, each.about["shots"], *(_percent(score) for score in _columns(each, metric))]
         for metric in found[0]["few"]
         for each in found
     ]
-    columns = ["query images, %", "shots", "rate", "steps", "zero-shot", "few-shot", "gain"]
+    columns = ["query images, %", "shots", "zero-shot", "few-shot", "gain"]
     print_table(f"{run} · {found[0].about['dataset']} · {found[0].about['split']}", columns, rows)
-    seconds = sum(each.about["seconds"] for each in found)
-    out.print(f"mean ± 95 % interval over {found[0].about['episodes']} episodes · {seconds:.1f} s", highlight=False)
+    for each in found:
+        about = each.about
+        adapted = f"{about['steps']} steps at rate {about['lr']:g}" if about["steps"] else "nothing adapted"
+        out.print(f"{about['shots']} shots: {adapted}, {about['seconds']:.1f} s", highlight=False)
+    out.print(f"mean ± 95 % interval over {found[0].about['episodes']} episodes", highlight=False)
 
 
 def _rate(text: str) -> float | str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import typer
@@ -44,8 +47,9 @@ def methods_command(
 def _describe(kind: str, record: Record) -> None:
     import inspect
 
-    out.print(f"{record.name} ({kind}){': ' + record.paper if record.paper else ''}", highlight=False)
-    out.print(inspect.getdoc(record.factory) or record.summary, highlight=False, markup=False)
+    heading = f"{record.name} ({kind}){': ' + record.paper if record.paper else ''}"
+    text = f"{heading}\n\n{inspect.getdoc(record.factory) or record.summary}"
+    out.print(reflow(text, min(out.width, 100)) + "\n", highlight=False, markup=False)
     missing = inspect.Parameter.empty
     rows = [
         [
@@ -57,3 +61,46 @@ def _describe(kind: str, record: Record) -> None:
     ]
     if rows:
         print_table("Options", ["option", "default", "sensible range"], rows)
+
+
+def reflow(text: str, width: int) -> str:
+    """A docstring in lines of at most `width`: paragraphs are filled, indented lines keep their place.
+
+    Formulas that stand side by side in one line, far apart, get a line each where they do not fit.
+    """
+    lines: list[str] = []
+    for indented, group in groupby(text.splitlines(), lambda line: line[:1] == " " if line else None):
+        block = list(group)
+        if indented is None:
+            lines += block
+        elif not indented:
+            lines += textwrap.wrap(" ".join(block), width, break_on_hyphens=False)
+        else:
+            for line in _joined(block):
+                lines += _wrap_indented(line, width)
+    return "\n".join(lines)
+
+
+def _joined(block: list[str]) -> list[str]:
+    """Lines of an indented block; one that stands deeper than the one before it goes on with that one's sentence."""
+    found = block[:1]
+    for line in block[1:]:
+        if _indent(line) > _indent(found[-1]):
+            found[-1] += f" {line.strip()}"
+        else:
+            found.append(line)
+    return found
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def _wrap_indented(line: str, width: int) -> list[str]:
+    indent = " " * _indent(line)
+    parts = [line.strip()] if len(line) <= width else re.split(r" {3,}", line.strip())
+    wrapped = (
+        textwrap.wrap(part, width, initial_indent=indent, subsequent_indent=indent + "    ", break_on_hyphens=False)
+        for part in parts
+    )
+    return [each for part in wrapped for each in part]

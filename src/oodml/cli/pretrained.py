@@ -55,11 +55,15 @@ def pretrained_command(
         typer.echo(json.dumps(rows, indent=1))
         return
     shown = [name for name in names if all(name in row["scores"] for row in rows)]
+    # What is the same in every row is said once, above: names of encoders are long.
+    varied = [key for key in ("form", "split") if len({row[key] for row in rows}) > 1]
+    common = [f"{key} {rows[0][key]}" for key in ("form", "split") if rows and key not in varied]
     cells = [
-        [row["backbone"], row["form"], row["split"], *(f"{100 * row['scores'][name]:.1f}" for name in shown)]
+        [row["backbone"], *(row[key] for key in varied), *(f"{100 * row['scores'][name]:.1f}" for name in shown)]
         for row in rows
     ]
-    print_table("test classes, %, no training", ["encoder", "form", "split", *shown], cells)
+    title = " · ".join(["test classes, %, no training", *common])
+    print_table(title, ["encoder", *varied, *shown], cells)
     if study is not None:
         out.print(f"they stand in the table of {study} now", highlight=False, soft_wrap=True)
 

@@ -1,0 +1,72 @@
+"""What the commands print on a terminal of 80 columns: no number and no sentence is torn apart."""
+
+import re
+
+import pytest
+from typer.testing import CliRunner
+
+from oodml.cli import fewshot, methods, pretrained  # noqa: F401 - they add their commands
+from oodml.cli._app import app, out
+from oodml.cli.methods import reflow
+from oodml.training import FewShot, PretrainedScore
+from oodml.training.few_shot_result import over_episodes
+
+
+@pytest.fixture
+def narrow(monkeypatch):
+    monkeypatch.setattr(out, "_width", 80)
+
+
+def lines_of(*command: str) -> list[str]:
+    shown = CliRunner().invoke(app, list(command))
+    assert shown.exit_code == 0, shown.output
+    assert max(map(len, shown.output.splitlines())) <= 80
+    return shown.output.splitlines()
+
+
+@pytest.mark.usefixtures("narrow")
+def test_means_and_their_intervals_stay_on_one_line(monkeypatch):
+    zero, few = {"recall@1000": over_episodes([0.1, 0.9])}, {"recall@1000": over_episodes([0.9, 0.1])}
+    about = {"dataset": "glyphs", "split": "default", "episodes": 2, "seconds": 3.0, "notes": []}
+    found = [FewShot(zero, few, about | {"shots": n, "lr": 1e-5, "steps": steps}) for n, steps in ((2, 1000), (10, 0))]
+    monkeypatch.setattr("oodml.training.fewshot.few_shots", lambda *_, **__: found)
+    lines = lines_of("fewshot", "runs/some", "--shots", "2", "--shots", "10")
+    rows = [line for line in lines if line.strip().startswith("recall@1000")]
+    assert len(rows) == 2 and all(len(re.findall(r"-?\d+\.\d\d ± \d+\.\d\d", row)) == 3 for row in rows)
+    assert "2 shots: 1000 steps at rate 1e-05, 3.0 s" in lines and "10 shots: nothing adapted, 3.0 s" in lines
+
+
+@pytest.mark.usefixtures("narrow")
+def test_what_all_rows_have_in_common_is_said_once(monkeypatch):
+    scores = {"recall@1": 0.5, "map@1000": 0.25, "nmi": 1.0}
+    found = [
+        PretrainedScore(name, "default", None, "normalised", 8, scores)
+        for name in ("vit_base_patch32_clip_224.openai", "tiny")
+    ]
+    monkeypatch.setattr("oodml.training.evaluate_pretrained", lambda *_, **__: found)
+    lines = lines_of("pretrained", "glyphs")
+    assert lines[0].strip() == "test classes, %, no training · form normalised · split default"
+    assert any(re.fullmatch(r" *vit_base_patch32_clip_224.openai +50.0 +25.0 +100.0 *", line) for line in lines)
+
+
+@pytest.mark.usefixtures("narrow")
+def test_every_method_is_described_within_the_width_one_line_an_option():
+    from oodml.losses import loss_records
+    from oodml.methods import method_records
+    from oodml.miners import miner_records
+
+    for record in (*method_records(), *loss_records(), *miner_records()):
+        lines = lines_of("methods", record.name)
+        for option in record.defaults:
+            assert any(re.match(rf" {option} ", line) for line in lines), (record.name, option)
+    lines = lines_of("methods", "sharing")
+    assert "    even batches: L(T; φ) − γ r(R(φ), R(φ*))" in lines
+    assert "    odd batches: L(T*; φ*) − γ r(R(φ), R(φ*))" in lines
+
+
+def test_reflow_fills_paragraphs_and_keeps_what_is_set_apart():
+    text = "one two three\nfour\n\n    a = b    c = d\n\nArgs:\n    x: first\n        second\n    y: third"
+    assert reflow(text, 40) == ("one two three four\n\n    a = b    c = d\n\nArgs:\n    x: first second\n    y: third")
+    assert reflow(text, 14) == (
+        "one two three\nfour\n\n    a = b\n    c = d\n\nArgs:\n    x: first\n        second\n    y: third"
+    )
