@@ -41,8 +41,8 @@ def retrieval_time_command(
     dims: str = typer.Option("32,64,128,256,512,1024,2048", help="Sizes of the embedding."),
 ) -> None:
     """Measure what the size of an embedding costs at search time, beside S2SD's table 3."""
+    from oodml.evaluation.retrieval_time import retrieval_seconds
     from oodml.study.published import published
-    from oodml.study.retrieval_time import retrieval_seconds
 
     found = retrieval_seconds([int(each) for each in dims.split(",")], images, device)
     theirs = {number.method: number.value for number in published("s2sd-3")}
