@@ -49,6 +49,36 @@ def test_a_study_is_planned_run_and_shown(call, file, replay, tmp_path):
     assert call("show", folder) in shown
 
 
+def test_a_plan_names_what_is_computed_beside_training(call, file, replay, tmp_path):
+    extra = ["--set", "shots=[2, 5]", "--set", "transfer=[noise, {name: glyphs}]", "--set", "generic=[tiny, clip]"]
+    (tmp_path / "study/scored").mkdir(parents=True)
+    (tmp_path / "study/scored/tiny.json").write_text("{}")
+    told = call("plan", file, "--out", tmp_path / "study", "--no-calibrate", *extra)
+    assert "After each run: adaptation with 2, 5 shots, 10 episodes each." in told
+    assert "After each run: tests on the classes of noise, glyphs." in told
+    assert "0 of 4 runs have that already." in told
+    assert "Without training, on every split: tiny, clip (1 of 2 done)." in told
+    plain = call("plan", file, "--out", tmp_path / "plain", "--no-calibrate")
+    assert "After each run" not in plain and "Without training" not in plain
+    generic = call("plan", file, "--out", tmp_path / "generic", "--set", "methods={}", "--set", "generic=[tiny]")
+    assert "(0 of 1 done)" in generic and "0 runs" not in generic
+
+
+def test_a_part_of_a_presets_name_shows_those_that_match_and_no_others(call):
+    with pytest.raises(oodml.OodmlError) as error:
+        call("plan", "zero-shot")
+    assert "these match it: zero-shot-{cub200,cars196,sop,glyphs,head}." in str(error.value)
+    assert "oodml study list zero-shot" in str(error.value)
+    with pytest.raises(oodml.OodmlError, match=r"Did you mean 's2sd-small-glyphs'"):
+        call("run", "s2sd-small")
+    with pytest.raises(oodml.OodmlError, match=r"Did you mean 'zero-shot-glyphs'"):
+        call("plan", "zreo-shot-glyphs")
+    listed = call("list", "s2sd")
+    assert "s2sd-variants-glyphs" in listed and "zero-shot" not in listed
+    with pytest.raises(oodml.OodmlError, match="There is no preset"):
+        call("list", "nothing-like-it")
+
+
 def test_what_is_done_tells_how_long_the_rest_takes(call, file, replay, study, tmp_path):
     call("run", file, "--out", tmp_path / "study", "--quiet")
     more = call("plan", file, "--out", tmp_path / "study", "--no-calibrate", "--set", "seeds=[0, 1]")

@@ -12,7 +12,9 @@ from oodml.cli._app import app, out, parse_settings, print_table
 if TYPE_CHECKING:
     from oodml.evaluation.estimate import Estimate
     from oodml.study import StudyConfig, StudyTable
+    from oodml.study.plan import PlannedRun
     from oodml.study.status import RunStatus
+    from oodml.study.store import Store
 
 study_app = typer.Typer(help="Methods × splits × seeds: plan, run, watch, read.", no_args_is_help=True)
 app.add_typer(study_app, name="study")
@@ -77,15 +79,42 @@ def plan_command(
         for method in dict.fromkeys(run.method for run in planned)
         if (runs := [run for run in planned if run.method == method])
     ]
-    print_table(f"{settings.name}: {len(planned)} runs", ["method", "splits", "seeds", "runs"], rows)
     numbers = counts(found)
-    out.print(" · ".join(f"{count} {state}" for state, count in numbers.items()), highlight=False)
+    if planned:  # a study of generic encoders alone trains nothing
+        print_table(f"{settings.name}: {len(planned)} runs", ["method", "splits", "seeds", "runs"], rows)
+        out.print(" · ".join(f"{count} {state}" for state, count in numbers.items()), highlight=False)
+    for line in _beside_training(settings, planned, store):
+        out.print(line, highlight=False, markup=False, soft_wrap=True)
     seconds = estimate_seconds(found, planned, calibrate)
     if seconds is None:
         out.print("No estimate of the time: no run of some method has finished, and --no-calibrate was given.")
     elif numbers["done"] < len(planned):
         one, cores = _duration(seconds), os.cpu_count() or 1
-        out.print(f"About {one} of work, {_duration(seconds / cores)} with {cores} runs side by side.", highlight=False)
+        what = "training" if settings.shots or settings.transfer or settings.generic else "work"
+        out.print(
+            f"About {one} of {what}, {_duration(seconds / cores)} with {cores} runs side by side.", highlight=False
+        )
+
+
+def _beside_training(settings: StudyConfig, planned: list[PlannedRun], store: Store) -> list[str]:
+    """What else a study computes: after each of its runs, and from encoders that are not trained."""
+    from oodml.study.follow import is_followed
+    from oodml.study.run import missing_generic
+
+    lines = []
+    if settings.shots:
+        shots = ", ".join(map(str, settings.shots))
+        lines.append(f"After each run: adaptation with {shots} shots, {settings.episodes} episodes each.")
+    if settings.transfer:
+        targets = ", ".join(each if isinstance(each, str) else each["name"] for each in settings.transfer)
+        lines.append(f"After each run: tests on the classes of {targets}.")
+    if lines:
+        lines.append(f"{sum(is_followed(run, store) for run in planned)} of {len(planned)} runs have that already.")
+    if settings.generic:
+        done = len(settings.generic) - len(missing_generic(settings, store))
+        encoders = ", ".join(settings.generic)
+        lines.append(f"Without training, on every split: {encoders} ({done} of {len(settings.generic)} done).")
+    return lines
 
 
 @study_app.command("status")

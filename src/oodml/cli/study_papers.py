@@ -11,18 +11,17 @@ from oodml.cli.study import FOLDER, study_app
 
 
 @study_app.command("list")
-def list_command(name: str | None = typer.Argument(None, help="One preset, with its settings.")) -> None:
+def list_command(
+    name: str | None = typer.Argument(None, help="One preset, with its settings; or a part of names."),
+) -> None:
     """List the presets: what each reproduces, and what it still needs."""
     from itertools import groupby
 
     import yaml
 
-    from oodml._errors import unknown_name
-    from oodml.study.presets import presets
+    from oodml.study.presets import matching_presets, presets, unknown_preset
 
-    if name is not None:
-        if name not in presets():
-            raise unknown_name("preset", name, presets())
+    if name is not None and name in presets():
         preset = presets()[name]
         for key, text in preset.header.items():
             out.print(f"{key}: {text}", highlight=False, markup=False)
@@ -30,7 +29,10 @@ def list_command(name: str | None = typer.Argument(None, help="One preset, with 
             out.print(f"Needs: {', '.join(preset.needs)}", highlight=False, markup=False)
         out.print(yaml.safe_dump(dict(preset.settings), sort_keys=False, allow_unicode=True), markup=False)
         return
-    for experiment, versions in groupby(presets().values(), key=lambda each: each.experiment):
+    shown = list(presets().values()) if name is None else matching_presets(name)
+    if name is not None and not shown:
+        raise unknown_preset(name)
+    for experiment, versions in groupby(shown, key=lambda each: each.experiment):
         group = list(versions)
         out.print(f"\n{experiment}", style="bold", highlight=False)
         _indented(group[0].header["Reproduces"])

@@ -54,10 +54,14 @@ def prepare(study: StudyConfig, store: Store, quiet: bool = False) -> list[Plann
     return planned
 
 
+def missing_generic(study: StudyConfig, store: Store) -> list[str]:
+    """The study's generic backbones that have no scores yet."""
+    return [name for name in study.generic or () if store.read_json(f"scored/{file_name(name)}.json") is None]
+
+
 def score_generic(study: StudyConfig, store: Store, quiet: bool = False) -> None:
-    """Score the study's generic backbones that have no scores yet: normalised features, no training."""
-    missing = [name for name in study.generic or () if store.read_json(f"scored/{file_name(name)}.json") is None]
-    if missing:
+    """Score the generic backbones that are missing: normalised features, no training."""
+    if missing := missing_generic(study, store):
         from oodml.study.generic import score_pretrained
 
         score_pretrained(store, [{"name": name, "label": name} for name in missing], quiet=quiet)

@@ -7,16 +7,18 @@ A file holds one experiment: a header of comments (Reproduces, Costs, Expect), t
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from oodml._errors import OodmlError, unknown_name
+from oodml._errors import OodmlError
 from oodml.study.plan import StudyConfig
 from oodml.study.presets._needs import needs
 
@@ -60,7 +62,7 @@ def presets() -> Mapping[str, Preset]:
 def load_preset(name: str, **changes: Any) -> StudyConfig:
     """The study of a preset; `changes` replace its values."""
     if name not in presets():
-        raise unknown_name("preset", name, presets())
+        raise unknown_preset(name)
     return presets()[name].study(**changes)
 
 
@@ -70,7 +72,37 @@ def load_preset_or_file(study: str, **changes: Any) -> StudyConfig:
         return load_preset(study, **changes)
     if Path(study).suffix in (".yaml", ".yml") or Path(study).exists():
         return StudyConfig.load(study, **changes)
-    raise unknown_name("preset (or YAML file)", study, presets())
+    raise unknown_preset(study)
+
+
+def matching_presets(part: str) -> list[Preset]:
+    """The presets that have `part` in their name."""
+    return [preset for name, preset in presets().items() if part.lower() in name]
+
+
+def unknown_preset(name: str) -> OodmlError:
+    """The error for a name that is none: the presets it is a part of, else the nearest ones."""
+    if found := matching_presets(name):
+        groups = (list(group) for _, group in groupby(found, key=lambda each: each.experiment))
+        if len(found) == 1:
+            return OodmlError(f"No preset is called {name!r}. Did you mean {found[0].name!r}?")
+        names = ", ".join(_braced(group) for group in groups)
+        return OodmlError(
+            f"No preset is called {name!r}; these match it: {names}. `oodml study list {name}` tells more."
+        )
+    near = difflib.get_close_matches(name, presets(), n=3)
+    hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+    return OodmlError(
+        f"There is no preset and no YAML file {name!r}.{hint} `oodml study list` shows all {len(presets())} presets."
+    )
+
+
+def _braced(versions: list[Preset]) -> str:
+    """Versions of one experiment as a shell would write them: zero-shot-{cub200,glyphs}."""
+    if len(versions) == 1:
+        return versions[0].name
+    stem = versions[0].experiment
+    return f"{stem}-{{{','.join(each.name.removeprefix(stem + '-') for each in versions)}}}"
 
 
 def _read(stem: str, text: str) -> list[Preset]:
