@@ -13,11 +13,11 @@ from typer.testing import CliRunner
 
 import oodml
 from oodml.cli import app
-from oodml.cli import spaces as _command  # noqa: F401 - registers the command
+from oodml.cli import spaces as _command
 from oodml.data import load_dataset
 from oodml.reporting.chart import COLOURS
 from oodml.reporting.printed import picture_of
-from oodml.reporting.spaces import A_CLASS, CLASSES, QUERIES, choose_shown, spaces_page
+from oodml.reporting.spaces import A_CLASS, CLASSES, QUERIES, Shown, choose_shown, spaces_page
 
 
 def data_of(page):
@@ -31,14 +31,15 @@ def dataset(tmp_path_factory, make_pictures, nasty):
     return load_dataset({"name": "folder", "root": str(make_pictures(tmp_path_factory.mktemp("pictures"), names, 5))})
 
 
-def write(dataset, folder, **options):
+def write(dataset, folder, figures=None, gap=()):
     rng = np.random.default_rng(0)
     indices = np.arange(len(dataset))
     rows = {name: rng.normal(size=(len(indices), 6)).astype(np.float32) for name in ("φ", "φ*")}
     mapped, queries = choose_shown(dataset.labels)
     found = {name: [[(int((q + 7) % 45), 0.5), (int((q + 14) % 45), 0.75)] for q in queries] for name in rows}
     page = folder / "spaces.html"
-    spaces_page("Spaces", "a run", dataset, rows, indices, found, mapped, queries, page, **options)
+    shown = Shown("Spaces", "a run", dataset, rows, indices, found, mapped, queries, gap)
+    assert spaces_page(shown, page, figures) == page
     return page, rows, found, mapped, queries
 
 
@@ -88,7 +89,7 @@ def test_names_are_text_and_figures_are_written(dataset, tmp_path, nasty):
     page, *_, queries = write(dataset, tmp_path, figures=tmp_path / "figures", gap=gap)
     text = page.read_text(encoding="utf-8")
     assert nasty not in text
-    assert "-10.0" in text
+    assert "−10.0" in text and "is 50.0 % on the classes it was fitted on and 40.0 %" in text
     names = [f"map-{i}" for i in (1, 2)] + [f"neighbours-{i + 1}" for i in range(len(queries))]
     written = {path.name for path in (tmp_path / "figures").iterdir()}
     assert written == {f"{name}.{suffix}" for name in names for suffix in ("png", "svg")}
@@ -112,6 +113,19 @@ def test_the_command_makes_the_page_of_a_run(tmp_path, make_pictures):
     ]
     for query in data["galleries"]["neighbours"]:
         assert all(found[1] != query["picture"][1] for _, row in query["spaces"] for found in row)
+
+
+@pytest.mark.parametrize(
+    ("method", "name"),
+    [
+        ({"name": "plain", "loss": "triplet"}, "triplet"),
+        ({"name": "plain", "loss": {"name": "margin", "beta": 0.6}}, "margin"),
+        ({"name": "sharing", "base": "triplet"}, "sharing"),
+        (None, "margin"),
+    ],
+)
+def test_a_run_of_one_loss_is_called_by_it(method, name):
+    assert _command._method_name(method) == name
 
 
 def test_a_browser_draws_the_pictures(dataset, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -25,7 +26,7 @@ def spaces_command(
     """
     from oodml.config import RunConfig
     from oodml.data import load_dataset
-    from oodml.reporting.spaces import NEIGHBOURS, choose_shown, spaces_page
+    from oodml.reporting.spaces import NEIGHBOURS, Shown, choose_shown, spaces_page
     from oodml.training.distributed import join
     from oodml.training.result import load_result
     from oodml.training.spaces import generalisation_gap, neighbours_across_classes, run_spaces
@@ -38,20 +39,18 @@ def spaces_command(
     spaces = run_spaces(run, side, dataset, device=device)
     mapped, queries = choose_shown(spaces.labels)
     scored = generalisation_gap(run, dataset, device=device) if gap else []
-    method = config.method if isinstance(config.method, str) else (config.method or {}).get("name", "")
-    written = spaces_page(
-        f"{config.dataset_name}: the spaces of {method}",
-        f"{run.name}, {side} classes",
-        spaces.dataset,
-        {name: rows.numpy() for name, rows in spaces.rows.items()},
-        spaces.indices,
-        neighbours_across_classes(spaces, queries, NEIGHBOURS),
-        mapped,
-        queries,
-        page,
-        figures,
-        scored,
+    shown = Shown(
+        title=f"{config.dataset_name}: the spaces of {_method_name(config.method)}",
+        subtitle=f"{run.name}, {side} classes",
+        dataset=spaces.dataset,
+        rows={name: rows.numpy() for name, rows in spaces.rows.items()},
+        indices=spaces.indices,
+        neighbours=neighbours_across_classes(spaces, queries, NEIGHBOURS),
+        mapped=mapped,
+        queries=queries,
+        gap=scored,
     )
+    written = spaces_page(shown, page, figures)
     if scored:
         cells = [
             [r["space"], r["dim"], *(f"{100 * r[part]:.1f}" for part in ("train", "test")), f"{100 * r['gap']:+.1f}"]
@@ -61,3 +60,12 @@ def spaces_command(
     out.print(f"Spaces: {written.resolve()}", soft_wrap=True)
     if figures is not None:
         out.print(f"Figures: {figures.resolve()}", soft_wrap=True)
+
+
+def _method_name(method: Any) -> str:
+    """What a user calls the method: a run of one loss alone has the name of the loss."""
+    from oodml.methods import method_spec
+
+    spec = method_spec(method or "margin")
+    loss = spec["loss"] if spec["name"] == "plain" else spec["name"]
+    return loss if isinstance(loss, str) else loss["name"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -44,61 +45,72 @@ def choose_shown(labels: NDArray[np.int64], seed: int = 0) -> tuple[NDArray[np.i
     return np.concatenate(members), np.asarray(queries, dtype=np.int64)
 
 
-def spaces_page(
-    title: str,
-    subtitle: str,
-    dataset: Dataset,
-    rows: Mapping[str, NDArray[np.float32]],
-    indices: NDArray[np.int64],
-    neighbours: Mapping[str, Sequence[Found]],
-    mapped: NDArray[np.int64],
-    queries: NDArray[np.int64],
-    out: str | Path,
-    figures: str | Path | None = None,
-    gap: Sequence[Mapping[str, Any]] = (),
-) -> Path:
-    """Write the page, and with `figures` its gallery and maps as PNG and SVG.
+@dataclass(frozen=True)
+class Shown:
+    """What the page of a run's spaces is made of. A place is a position in `indices`, not in the data set."""
 
-    Args:
-        rows: embeddings (n, d) of the images `indices` of the data set, by the name of their space.
-        neighbours: for each space and each of the `queries` (places in `indices`) what it finds in other classes.
-        mapped: places of the images on the maps.
-        gap: rows of `generalisation_gap`, where they were computed.
-    """
-    wanted = {*queries.tolist(), *(int(i) for found in neighbours.values() for row in found for i, _ in row)}
-    pictures, notes = thumbnails({(dataset.fingerprint, int(indices[place])): dataset for place in wanted})
-    gallery: dict[str, Any] = {
-        "data": dataset.fingerprint,
-        "pictures": pictures,
-        "neighbours": [
-            {
-                "picture": _about(dataset, int(indices[query])),
-                "spaces": [
-                    [name, [[*_about(dataset, int(indices[i])), False, round(d, 4)] for i, d in found[q]]]
-                    for name, found in neighbours.items()
-                ],
-            }
-            for q, query in enumerate(queries)
-        ],
-    }
-    maps = _map_charts(dataset, rows, indices, mapped)
-    sections = [_gallery_section(), _map_section(maps), *_gap_section(gap)]
-    words = [f"{len(indices):,} pictures in {len(rows)} spaces of one run: {', '.join(rows)}.", *notes]
+    title: str
+    subtitle: str
+    dataset: Dataset
+    rows: Mapping[str, NDArray[np.float32]]  # embeddings (n, d) of the images `indices`, by the name of their space
+    indices: NDArray[np.int64]
+    neighbours: Mapping[str, Sequence[Found]]  # for each space and each of the queries what it finds in other classes
+    mapped: NDArray[np.int64]  # places of the images on the maps
+    queries: NDArray[np.int64]  # and of those whose neighbours are shown
+    gap: Sequence[Mapping[str, Any]] = ()  # rows of `generalisation_gap`, where they were computed
+
+    def about(self, place: int) -> list[str]:
+        """What the page says of a picture: its number, class and file."""
+        index = int(self.indices[place])
+        return [str(index), self.dataset.classes[self.dataset.labels[index]], self.dataset.path(index)]
+
+    @property
+    def answer(self) -> list[str]:
+        """The page in a sentence or two."""
+        said = [f"{len(self.indices):,} pictures in {len(self.rows)} spaces of one run: {', '.join(self.rows)}."]
+        if self.gap:
+            first = self.gap[0]
+            said.append(
+                f"Recall@1 in the {first['space']} is {100 * first['train']:.1f} % on the classes it was fitted on and "
+                f"{100 * first['test']:.1f} % on those it has not seen."
+            )
+        return said
+
+
+def spaces_page(shown: Shown, out: str | Path, figures: str | Path | None = None) -> Path:
+    """Write the page, and with `figures` its gallery and maps as PNG and SVG into that folder."""
+    gallery, notes = _gallery(shown)
+    maps = _map_charts(shown)
+    sections = [_gallery_section(), _map_section(maps), *_gap_section(shown.gap)]
     page = Path(out)
     with atomic_file(page) as temporary:
-        temporary.write_text(page_html(title, words, subtitle, sections, gallery), encoding="utf-8")
+        text = page_html(shown.title, [*shown.answer, *notes], shown.subtitle, sections, gallery)
+        temporary.write_text(text, encoding="utf-8")
     if figures is not None:
         write_figures(maps, Path(figures))
+        pictures = gallery["pictures"][shown.dataset.fingerprint]
         for number, query in enumerate(gallery["neighbours"]):
-            save_figure(
-                _printed_query(query, pictures[dataset.fingerprint]), Path(figures) / f"neighbours-{number + 1}"
-            )
+            save_figure(_printed_query(query, pictures), Path(figures) / f"neighbours-{number + 1}")
     return page
 
 
-def _about(dataset: Dataset, index: int) -> list[str]:
-    """What the page says of a picture: its number, class and file."""
-    return [str(index), dataset.classes[dataset.labels[index]], dataset.path(index)]
+def _gallery(shown: Shown) -> tuple[dict[str, Any], list[str]]:
+    """The queries and their neighbours as the page reads them, with their pictures; and what could not be shown."""
+    found = (place for each in shown.neighbours.values() for row in each for place, _ in row)
+    key, dataset = shown.dataset.fingerprint, shown.dataset
+    wanted = {(key, int(shown.indices[place])): dataset for place in {*shown.queries.tolist(), *map(int, found)}}
+    pictures, notes = thumbnails(wanted)
+    neighbours = [
+        {
+            "picture": shown.about(query),
+            "spaces": [
+                [name, [[*shown.about(place), False, round(distance, 4)] for place, distance in each[number]]]
+                for name, each in shown.neighbours.items()
+            ],
+        }
+        for number, query in enumerate(shown.queries)
+    ]
+    return {"data": key, "pictures": pictures, "neighbours": neighbours}, notes
 
 
 def _gallery_section() -> Section:
@@ -124,7 +136,7 @@ def _gap_section(gap: Sequence[Mapping[str, Any]]) -> list[Section]:
     heads = "".join(f'<th scope="col">{name}</th>' for name in ("space", "size", "train", "test", "gap"))
     cells = "".join(
         f"<tr><td>{escape(row['space'])}</td><td>{row['dim']}</td><td>{100 * row['train']:.1f}</td>"
-        f"<td>{100 * row['test']:.1f}</td><td>{100 * row['gap']:+.1f}</td></tr>"
+        f"<td>{100 * row['test']:.1f}</td><td>{_signed(100 * row['gap'])}</td></tr>"
         for row in gap
     )
     table = f'<div class="scroll"><table class="data" data-name="gap"><thead><tr>{heads}</tr></thead>'
@@ -132,23 +144,25 @@ def _gap_section(gap: Sequence[Mapping[str, Any]]) -> list[Section]:
     return [Section("gap", "The generalisation gap", lead, body=f"{table}<tbody>{cells}</tbody></table></div>")]
 
 
-def _map_charts(
-    dataset: Dataset, rows: Mapping[str, NDArray[np.float32]], indices: NDArray[np.int64], mapped: NDArray[np.int64]
-) -> list[Chart]:
-    labels = dataset.labels[indices[mapped]]
+def _signed(value: float) -> str:
+    return f"{value:+.1f}".replace("-", "−")
+
+
+def _map_charts(shown: Shown) -> list[Chart]:
+    dataset, images = shown.dataset, shown.indices[shown.mapped]
+    labels = dataset.labels[images]
     colour_of = {label: place for place, label in enumerate(np.unique(labels))}
-    framed = [_framed(dataset, int(indices[i]), COLOURS[colour_of[dataset.labels[indices[i]]]]) for i in mapped]
+    framed = [_framed(dataset, int(i), COLOURS[colour_of[dataset.labels[i]]]) for i in images]
     charts = []
-    for number, (space, embeddings) in enumerate(rows.items()):
-        place = flat(embeddings[mapped])
+    for number, (space, embeddings) in enumerate(shown.rows.items()):
+        place = flat(embeddings[shown.mapped])
         series = []
         for label, style in colour_of.items():
             here = np.flatnonzero(labels == label)
-            texts = ["\n".join(_about(dataset, int(indices[mapped[i]]))[1:]) for i in here]
-            shown = [framed[i] for i in here]
+            texts = ["\n".join(shown.about(shown.mapped[i])[1:]) for i in here]
             x, y = place[here].T
             name = dataset.classes[label]
-            series.append(Series(name, x, y, "points", hover=texts, style=style, pictures=shown))
+            series.append(Series(name, x, y, "points", hover=texts, style=style, pictures=[framed[i] for i in here]))
         view = View(series, "", "", bare=True)
         charts.append(Chart(f"map-{number + 1}", space, {(): view}, width="half", height=560))
     return charts
