@@ -20,7 +20,7 @@ from oodml.study.audit import audit
 from oodml.study.audit import runs as audit_runs
 from oodml.study.audit.sizing import METHODS, Cost, Size
 from oodml.study.audit.target import shared_pictures
-from oodml.study.matched import METRIC
+from oodml.study.results import METRIC
 from oodml.study.target import forecast_target
 
 

@@ -8,7 +8,7 @@ import pytest
 from oodml.study.audit.sizing import LADDER, Clock, Cost, affordable_views, choose_size, reduction
 from oodml.study.audit.target import Placed
 from oodml.study.audit.words import Expectation, expectations, target_words, verdict
-from oodml.study.matched import METRIC
+from oodml.study.results import METRIC
 from oodml.study.statistics import Row, StudyTable
 
 

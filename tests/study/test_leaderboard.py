@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import oodml
-from oodml.study.leaderboard import as_markdown, leaderboard, ranking
+from oodml.study.results import as_markdown, leaderboard, ranking
 from oodml.study.statistics import Row, StudyTable
 
 

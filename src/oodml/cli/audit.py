@@ -30,7 +30,7 @@ def audit(
     from oodml.cli._pictures_in import note, open_pictures
     from oodml.reporting import report
     from oodml.study.audit import audit as run_audit
-    from oodml.study.matched import METRIC
+    from oodml.study.results import METRIC
 
     pictures = open_pictures(target) if target else None
     found = run_audit(folder, pictures, minutes, output, quiet, backbone, workers, began)

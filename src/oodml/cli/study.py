@@ -144,7 +144,7 @@ def export_command(
 ) -> None:
     """Write a study as a flat table, one row a run."""
     from oodml.study import load_study
-    from oodml.study.export import export_rows, write_export
+    from oodml.study.results.export import export_rows, write_export
 
     rows = export_rows(folder, load_study(folder))
     out.print(f"{len(rows)} rows in {write_export(rows, file)}", highlight=False, soft_wrap=True)

@@ -29,8 +29,7 @@ def score_command(
 ) -> None:
     """Score an encoder on every split of a study and add it to the study's table and ranking."""
     from oodml.study import load_study
-    from oodml.study.leaderboard import ranking
-    from oodml.study.matched import METRIC
+    from oodml.study.results import METRIC, ranking
     from oodml.study.score import score_study
 
     found = score_study(folder, label, encoder, kind=kind, normalise=normalise, batch_size=batch_size, quiet=quiet)
@@ -75,7 +74,7 @@ def leaderboard_command(
     """Write the ranking of every method and encoder of a study, with what can be told apart."""
     from oodml._files import atomic_file
     from oodml.study import load_study
-    from oodml.study.leaderboard import as_markdown, leaderboard
+    from oodml.study.results import as_markdown, leaderboard
 
     if output is not None and output.suffix not in (".json", ".md"):
         raise OodmlError(f"--out {output}: a leaderboard is written as .json or .md.")

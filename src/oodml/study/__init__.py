@@ -6,12 +6,12 @@ from oodml.study.forecast import Forecast, forecast
 from oodml.study.statistics import Row, StudyTable, ags
 
 if TYPE_CHECKING:
-    from oodml.study.load import load_study
     from oodml.study.plan import StudyConfig
+    from oodml.study.results import load_study
     from oodml.study.run import run_study
 
 # They load training, which a score alone does not need.
-_LAZY = {"StudyConfig": "plan", "load_study": "load", "run_study": "run"}
+_LAZY = {"StudyConfig": "plan", "load_study": "results", "run_study": "run"}
 
 __all__ = ["Forecast", "Row", "StudyConfig", "StudyTable", "ags", "forecast", "load_study", "run_study"]
 

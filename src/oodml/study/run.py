@@ -10,9 +10,8 @@ from oodml._progress import progress_bar
 from oodml.data import load_dataset
 from oodml.study.engines import Engine, make_engine
 from oodml.study.execute import is_done
-from oodml.study.load import load_study
-from oodml.study.matched import smallest_test_set
 from oodml.study.plan import SETTINGS, PlannedRun, StudyConfig, choose_splits, plan, save_plan
+from oodml.study.results import load_study, smallest_test_set
 from oodml.study.score import file_name
 from oodml.study.statistics import StudyTable
 from oodml.study.store import Store, open_store

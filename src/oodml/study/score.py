@@ -21,8 +21,8 @@ from oodml._progress import stage
 from oodml.data import Dataset, load_dataset, load_images
 from oodml.evaluation import evaluate
 from oodml.shift import Split
-from oodml.study.matched import smallest_test_set
 from oodml.study.plan import StudyConfig, stored_splits
+from oodml.study.results import smallest_test_set
 from oodml.study.store import Store, open_store
 
 Encoder = Callable[[list[Image.Image]], Any]

@@ -14,10 +14,8 @@ from oodml.models import extract_features
 from oodml.study.audit.pictures import Pictures, read_target
 from oodml.study.audit.target import Placed, place
 from oodml.study.forecast import forecast_file
-from oodml.study.leaderboard import ranking
-from oodml.study.load import load_study
-from oodml.study.matched import METRIC, smallest_test_set
 from oodml.study.plan import StudyConfig, stored_splits
+from oodml.study.results import METRIC, load_study, ranking, smallest_test_set
 from oodml.study.store import Store, open_store
 
 

@@ -25,10 +25,8 @@ from oodml.study.audit.sizing import LADDER, METHODS, Clock, choose_size
 from oodml.study.audit.target import Placed, place
 from oodml.study.audit.words import Expectation, expectations, runner_up, target_words, verdict
 from oodml.study.forecast import forecast_file
-from oodml.study.leaderboard import ranking
-from oodml.study.load import load_study
-from oodml.study.matched import METRIC, smallest_test_set
 from oodml.study.plan import PlannedRun, save_plan, stored_splits
+from oodml.study.results import METRIC, load_study, ranking, smallest_test_set
 from oodml.study.run import prepare
 from oodml.study.statistics import TRAINED, StudyTable
 from oodml.study.store import Store

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from oodml.study.audit.target import Placed
-from oodml.study.matched import METRIC
+from oodml.study.results import METRIC
 from oodml.study.statistics import TRAINED, Comparison, StudyTable
 
 FEW_CLASSES = 10

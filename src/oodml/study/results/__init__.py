@@ -1,0 +1,8 @@
+"""Finished studies, read from their folders alone: the table of all runs, recall at one size of test set, the standing
+of the methods, and files for other programs."""
+
+from oodml.study.results.leaderboard import as_markdown, leaderboard, ranking
+from oodml.study.results.load import load_study
+from oodml.study.results.matched import METRIC, smallest_test_set
+
+__all__ = ["METRIC", "as_markdown", "leaderboard", "load_study", "ranking", "smallest_test_set"]
