@@ -12,10 +12,10 @@ import pytest
 from oodml._files import write_json
 from oodml.data import ArraySource, Transforms, build_dataset, register_dataset
 from oodml.shift import Split, save_splits
-from oodml.study import execute as study_execute
 from oodml.study import follow
+from oodml.study.engines import execute as study_execute
 from oodml.study.plan import PlannedRun, StudyConfig
-from oodml.study.run import run_study
+from oodml.study.running import run_study
 
 CLASSES = [f"class{i}" for i in range(12)]
 

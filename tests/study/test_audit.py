@@ -132,7 +132,7 @@ def test_started_again_nothing_is_trained_again(audited, pictures, monkeypatch):
     def refuse(*_):
         raise AssertionError("a finished run was started again")
 
-    monkeypatch.setattr("oodml.study.execute._work", refuse)
+    monkeypatch.setattr("oodml.study.engines.execute._work", refuse)
     monkeypatch.setattr(audit_room, "measure_costs", lambda *_: [Cost(0.1, 0.01)] * 2)
     again = audit(pictures, None, 3, audited[1], quiet=True, backbone="tiny", workers=1)
     assert [row.scores for row in again.table.rows] == [row.scores for row in audited[0].table.rows]

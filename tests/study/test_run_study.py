@@ -13,8 +13,8 @@ import yaml
 import oodml
 from oodml.data import ArraySource, build_dataset, register_dataset
 from oodml.shift import Split, load_splits
-from oodml.study import execute as study_execute
 from oodml.study import load_study
+from oodml.study.engines import execute as study_execute
 from oodml.study.follow import few_shot_table, transfer_table
 from oodml.study.plan import StudyConfig, plan
 from oodml.study.presets import load_preset_or_file

@@ -17,10 +17,9 @@ import oodml
 from oodml.shift import Split, save_splits
 from oodml.study import StudyConfig, load_study
 from oodml.study.engines import local, make_engine
+from oodml.study.engines.execute import execute
 from oodml.study.engines.local import LocalEngine
-from oodml.study.execute import execute
-from oodml.study.run import run_missing
-from oodml.study.status import counts, status
+from oodml.study.running import counts, run_missing, status
 from oodml.study.store import Store, open_store
 from oodml.study.store.remote import RemoteStore
 

@@ -13,7 +13,7 @@ from oodml.cli import study as study_cli  # noqa: F401 - registers its commands
 from oodml.cli import study_papers, study_search, study_structure  # noqa: F401
 from oodml.cli._app import app
 from oodml.cli._app import out as console
-from oodml.study import execute as study_execute
+from oodml.study.engines import execute as study_execute
 from oodml.study.store import Store
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from oodml.evaluation.estimate import Estimate
     from oodml.study import StudyConfig, StudyTable
     from oodml.study.plan import PlannedRun
-    from oodml.study.status import RunStatus
+    from oodml.study.running import RunStatus
     from oodml.study.store import Store
 
 study_app = typer.Typer(help="Methods × splits × seeds: plan, run, watch, read.", no_args_is_help=True)
@@ -41,8 +41,7 @@ def run_command(
 ) -> None:
     """Do what is missing of a study; started again, it goes on."""
     from oodml.study import run_study
-    from oodml.study.run import default_folder
-    from oodml.study.status import status
+    from oodml.study.running import default_folder, status
 
     settings = _settings(study, setting, dataset, root)
     place = folder or str(default_folder(settings))
@@ -66,8 +65,7 @@ def plan_command(
     """Show the grid of a study, the number of its runs and how long they will take."""
     import os
 
-    from oodml.study.run import default_folder, prepare
-    from oodml.study.status import counts, estimate_seconds, status
+    from oodml.study.running import counts, default_folder, estimate_seconds, prepare, status
 
     settings = _settings(study, setting, dataset, root)
     place = folder or str(default_folder(settings))
@@ -99,7 +97,7 @@ def plan_command(
 def _beside_training(settings: StudyConfig, planned: list[PlannedRun], store: Store) -> list[str]:
     """What else a study computes: after each of its runs, and from encoders that are not trained."""
     from oodml.study.follow import is_followed
-    from oodml.study.run import missing_generic
+    from oodml.study.running import missing_generic
 
     lines = []
     if settings.shots:
@@ -120,7 +118,7 @@ def _beside_training(settings: StudyConfig, planned: list[PlannedRun], store: St
 @study_app.command("status")
 def status_command(folder: str = FOLDER, every: bool = typer.Option(False, "--all", help="Every run.")) -> None:
     """Show what is done, running, failed (and why) or waiting."""
-    from oodml.study.status import counts, status
+    from oodml.study.running import counts, status
 
     found = status(_places(folder), _store(folder))
     out.print(" · ".join(f"{count} {state}" for state, count in counts(found).items()), highlight=False)

@@ -8,10 +8,10 @@ from oodml.study.statistics import Row, StudyTable, ags
 if TYPE_CHECKING:
     from oodml.study.plan import StudyConfig
     from oodml.study.results import load_study
-    from oodml.study.run import run_study
+    from oodml.study.running import run_study
 
 # They load training, which a score alone does not need.
-_LAZY = {"StudyConfig": "plan", "load_study": "results", "run_study": "run"}
+_LAZY = {"StudyConfig": "plan", "load_study": "results", "run_study": "running"}
 
 __all__ = ["Forecast", "Row", "StudyConfig", "StudyTable", "ags", "forecast", "load_study", "run_study"]
 

@@ -27,7 +27,7 @@ from oodml.study.audit.words import Expectation, expectations, runner_up, target
 from oodml.study.forecast import forecast_file
 from oodml.study.plan import PlannedRun, save_plan, stored_splits
 from oodml.study.results import METRIC, load_study, ranking, smallest_test_set
-from oodml.study.run import prepare
+from oodml.study.running import prepare
 from oodml.study.statistics import TRAINED, StudyTable
 from oodml.study.store import Store
 

@@ -20,8 +20,8 @@ from oodml.study.audit.pictures import Pictures
 from oodml.study.audit.sizing import METHODS, SEEDS, Clock, Cost, Size
 from oodml.study.engines import make_engine
 from oodml.study.plan import PlannedRun, StudyConfig, plan
+from oodml.study.running import try_run
 from oodml.study.store import Store
-from oodml.study.trial import try_run
 
 CALIBRATION_STEPS = 10
 UNKNOWN = Cost(2.0, 0.05)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from oodml._errors import OodmlError, unknown_name
-from oodml.study.execute import Outcome
+from oodml.study.engines.execute import Outcome
 from oodml.study.plan import PlannedRun
 from oodml.study.store import Store
 

@@ -21,8 +21,8 @@ from typing import Any
 import torch
 
 from oodml._errors import OodmlError
+from oodml.study.engines.execute import Outcome, execute
 from oodml.study.engines.packing import Packing, Size, size_of
-from oodml.study.execute import Outcome, execute
 from oodml.study.plan import PlannedRun
 from oodml.study.store import Store
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from oodml._errors import OodmlError
-from oodml.study.execute import Outcome, execute
+from oodml.study.engines.execute import Outcome, execute
 from oodml.study.plan import PlannedRun
 from oodml.study.store import Store
 

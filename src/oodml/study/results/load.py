@@ -10,8 +10,8 @@ import numpy as np
 from safetensors.numpy import load_file
 
 from oodml._errors import OodmlError
-from oodml.study.results.matched import METRIC, matched_recall
 from oodml.study.plan import Place, load_plan, saved_match, stored_splits
+from oodml.study.results.matched import METRIC, matched_recall
 from oodml.study.statistics import Row, StudyTable
 from oodml.study.store import EMBEDDINGS, FEW_SHOT, RESULT, TRANSFER, Store, open_store
 

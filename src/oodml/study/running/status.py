@@ -12,8 +12,8 @@ import numpy as np
 from oodml._progress import track
 from oodml.study.follow import shared_dataset
 from oodml.study.plan import Place, PlannedRun
+from oodml.study.running.trial import try_run
 from oodml.study.store import Store
-from oodml.study.trial import try_run
 
 State = Literal["done", "running", "failed", "waiting"]
 CALIBRATION_STEPS = 8

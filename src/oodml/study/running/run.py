@@ -9,7 +9,7 @@ from typing import Any
 from oodml._progress import progress_bar
 from oodml.data import load_dataset
 from oodml.study.engines import Engine, make_engine
-from oodml.study.execute import is_done
+from oodml.study.engines.execute import is_done
 from oodml.study.plan import SETTINGS, PlannedRun, StudyConfig, choose_splits, plan, save_plan
 from oodml.study.results import load_study, smallest_test_set
 from oodml.study.score import file_name
