@@ -15,13 +15,12 @@ from oodml.data import load_images
 from oodml.models import make_backbone
 from oodml.models._engines import TorchEngine
 from oodml.shift import load_splits
-from oodml.study import audit as audit_room
-from oodml.study.audit import audit
+from oodml.study.audit import answer as audit_room
+from oodml.study.audit import audit, forecast_target
 from oodml.study.audit import runs as audit_runs
 from oodml.study.audit.sizing import METHODS, Cost, Size
 from oodml.study.audit.target import shared_pictures
 from oodml.study.results import METRIC
-from oodml.study.target import forecast_target
 
 
 def write_pictures(folder, classes=8, per_class=6, seed=0, offset=0):

@@ -56,8 +56,7 @@ def forecast_command(
 ) -> None:
     """The recall to expect on other pictures, read off a study's curve at their shift."""
     from oodml.cli._pictures_in import open_pictures
-    from oodml.study.audit.words import target_words
-    from oodml.study.target import forecast_target
+    from oodml.study.audit import forecast_target, target_words
 
     name = Path(target).resolve().name
     placed, held = forecast_target(folder, open_pictures(target), name, backbone, method, quiet)

@@ -1,0 +1,204 @@
+"""`audit`: how well would image embeddings generalise on these pictures? Answered in the minutes given.
+
+Features of a frozen EfficientNet-Lite0 → splits of rising shift → a handful of methods as heads on the features, and
+the backbone as it is, on every split → a study's folder with table, forecast and an answer in words.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import load_file
+
+from oodml._errors import OodmlError
+from oodml._files import write_json
+from oodml.data import Dataset
+from oodml.evaluation import evaluate
+from oodml.shift import Split, build_splits, save_splits
+from oodml.study.audit.baselines import score_baselines, untrained_label
+from oodml.study.audit.pictures import Opened, Pictures, describe, open_folder, read_target
+from oodml.study.audit.runs import complete_runs, measure_costs, not_run, run_until, study_of, without_warnings
+from oodml.study.audit.sizing import LADDER, METHODS, Clock, choose_size
+from oodml.study.audit.target import Placed, place
+from oodml.study.audit.words import Expectation, expectations, runner_up, target_words, verdict
+from oodml.study.forecast import forecast_file
+from oodml.study.plan import PlannedRun, save_plan, stored_splits
+from oodml.study.results import METRIC, load_study, ranking, smallest_test_set
+from oodml.study.running import prepare
+from oodml.study.statistics import TRAINED, StudyTable
+from oodml.study.store import Store
+
+KEEP = 0.7  # of the pictures, when classes are removed: a smaller gallery would hide the shift
+LEAST_MINUTES = 0.5
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What an audit found. `use` is the method to use (or the untrained backbone); `answer` says so and what to expect;
+    `notes` say what was left out."""
+
+    use: str
+    answer: list[str]
+    notes: list[str]
+    table: StudyTable
+    folder: Path
+    seconds: float
+
+
+def audit(
+    folder: str | Path,
+    target: Dataset | None = None,
+    minutes: float = 10.0,
+    out: str | Path = "audit",
+    quiet: bool = False,
+    backbone: str = "tf_efficientnet_lite0",
+    workers: int | None = None,
+    began: float | None = None,
+) -> Audit:
+    """Audit the pictures in `folder` (class folders) within `minutes`; `target` are pictures to be used on later.
+
+    The time holds for the whole, as far as it is in our hands: work is sized by what it was measured to cost here, and
+    training stops when its time is up. It began now, or at `began` on the clock of `time.monotonic`. `workers` train
+    side by side (default: one a core).
+
+    `out` becomes a study's folder: splits, runs, scored encoders, forecast.json, and audit.json with the answer. An
+    earlier audit of the same pictures there is continued; of others it is refused.
+    """
+    if not minutes >= LEAST_MINUTES:
+        raise OodmlError(f"An audit needs at least {LEAST_MINUTES} minutes, got {minutes}; ten are a good measure.")
+    clock, store, workers = Clock(minutes, began), Store(out), workers or os.cpu_count() or 1
+    with without_warnings():
+        opened = open_folder(folder, clock, quiet)
+        _claim(store, opened)
+        pictures, notes = describe(opened, backbone, clock, quiet), list(opened.notes)
+        splits, planned = _plan(pictures, store, clock, workers, notes)
+        placed = place(pictures, splits, read_target(target, backbone, notes, quiet) if target is not None else None)
+        splits = _on_one_scale(splits, placed, store)
+        notes += score_baselines(pictures, splits, store, clock, quiet)
+        run_until(planned, store, clock, workers, quiet)
+    kept = complete_runs(planned, store)
+    save_plan(kept, store, smallest_test_set(splits, pictures.dataset))
+    notes += not_run(planned, kept, store)
+    table = load_study(store)
+    use, answer = _answer(table, pictures, splits, placed if target is not None else None, store)
+    write_json(store.root / "audit.json", {"use": use, "answer": answer, "notes": notes, "seconds": clock.spent})
+    return Audit(use, answer, notes, table, store.root, clock.spent)
+
+
+def _claim(store: Store, opened: Opened) -> None:
+    """Take the folder, or go on in it; refuse one that holds something else."""
+    held = store.read_json("data.json")
+    if held is None and store.root.exists() and (not store.root.is_dir() or any(store.root.iterdir())):
+        raise OodmlError(f"{store.root} holds something that is no audit. Give --out a new folder.")
+    if held is not None and held["fingerprint"] != opened.dataset.fingerprint:
+        raise OodmlError(
+            f"{store.root} holds an audit of other pictures ({held['root']}, as they were then, or at another number "
+            "of minutes). Give --out a new folder, or remove that one."
+        )
+    store.write_json("data.json", {"root": opened.spec["root"], "fingerprint": opened.dataset.fingerprint})
+
+
+def _plan(
+    pictures: Pictures, store: Store, clock: Clock, workers: int, notes: list[str]
+) -> tuple[list[Split], list[PlannedRun]]:
+    """Splits and runs of a size that fits the time left."""
+    before = stored_splits(store)
+    splits, file = _build(pictures, LADDER[0].splits), store.root / "splits.json"
+    save_splits(file, splits)
+    costs = measure_costs(study_of(pictures, splits, file, LADDER[0]), splits[0], pictures, clock, workers)
+    clock.learn(max(cost.fixed for cost in costs))
+    size = choose_size(clock.left, workers, costs, len(splits))
+    if size.splits < len(splits):
+        splits = _build(pictures, size.splits)
+        save_splits(file, splits)
+    if [_sides(split) for split in before] != [_sides(split) for split in splits]:
+        for name in store.names("scored"):  # on splits of the same names, but other classes
+            store.remove(f"scored/{name}")
+    notes.append(
+        f"Sized to the time, in numbers: methods {size.methods}, splits {len(splits)}, steps a run {size.steps}, "
+        f"augmented views {pictures.views}, pictures {len(pictures.rows)}, classes {pictures.classes}."
+    )
+    if missed := list(METHODS)[size.methods :]:
+        notes.append(f"Not tried in the time given: {', '.join(missed)}.")
+    return splits, prepare(study_of(pictures, splits, file, size), store, quiet=True)
+
+
+def _sides(split: Split) -> tuple[list[str], list[str]]:
+    return sorted(split.train), sorted(split.test)
+
+
+def _build(pictures: Pictures, count: int) -> list[Split]:
+    """Splits of rising shift from the classes with enough pictures. Steered by class means: by images, every step
+    would cost a decomposition as wide as the features."""
+    return build_splits(
+        pictures.features[pictures.rows],
+        pictures.dataset.labels[pictures.rows],
+        class_names=pictures.dataset.classes,
+        n_splits=count,
+        reverse=True,
+        keep=KEEP,
+        dataset=pictures.dataset.name,
+    )
+
+
+def _on_one_scale(splits: list[Split], placed: Placed, store: Store) -> list[Split]:
+    """The splits with their distance over images at one common size, the scale that a target can be placed on."""
+    measured = [replace(split, fid=placed.fids[split.name], fid_mode="images") for split in splits]
+    save_splits(store.root / "splits.json", measured)
+    return measured
+
+
+def _answer(
+    table: StudyTable, pictures: Pictures, splits: list[Split], placed: Placed | None, store: Store
+) -> tuple[str, list[str]]:
+    """(what to use, the answer in sentences); writes forecast.json."""
+    best = next((name for name in ranking(table, METRIC) if table.kinds[name] == TRAINED), None)
+    use, told = verdict(table, best, untrained_label(pictures.backbone))
+    answer = [told]
+    if best is not None and (second := runner_up(table)):
+        answer.append(second)
+    by_name = {split.name: split for split in splits}
+    ends = [by_name[name] for name in dict.fromkeys((table.splits[0], table.splits[-1]))]
+    like, *unlike = [_expect(table, pictures, use, split) for split in ends]
+    gallery = smallest_test_set(splits, pictures.dataset)
+    answer += expectations(use, like, unlike[0] if unlike else None, gallery)
+    target = ("target", placed.target) if placed is not None else None
+    held = forecast_file(table, use, METRIC, gallery, target=target)
+    write_json(store.root / "forecast.json", held)
+    if placed is not None:
+        answer += target_words(placed, held, gallery)
+    elif held["leave_one_out_error"] is not None:
+        answer.append(
+            f"With {use}, a split left out is predicted to {100 * held['leave_one_out_error']:.1f} points: what a "
+            "forecast for pictures of your own (--target) would be worth."
+        )
+    return use, answer
+
+
+def _expect(table: StudyTable, pictures: Pictures, use: str, split: Split) -> Expectation:
+    """Recall on a split's test classes; the interval over classes is that of the first seed, around the mean."""
+    rows = pictures.dataset.indices_of(split.test)
+    run = next(row for row in table.rows if (row.method, row.split) == (use, split.name))
+    if run.path is None:
+        embeddings, labels = pictures.features[rows], pictures.dataset.labels[rows]
+    else:
+        stored = load_file(run.path / "embeddings.safetensors")
+        embeddings, labels = stored["embeddings"].astype(np.float32), stored["labels"]
+    scores = evaluate(embeddings, labels, ["recall@1"], normalise=run.path is None)
+    low, high = scores.interval("recall@1")
+    recall = table.means("recall@1")[table.methods.index(use), table.splits.index(split.name)]
+    matched = table.means(METRIC)[table.methods.index(use), table.splits.index(split.name)]
+    shift = recall - scores["recall@1"]
+    return Expectation(
+        split=split.name,
+        fid=split.fid or 0.0,
+        train_classes=len(split.train),
+        test_classes=len(split.test),
+        recall=float(recall),
+        low=float(max(0.0, low + shift)),
+        high=float(min(1.0, high + shift)),
+        matched=float(matched),
+    )

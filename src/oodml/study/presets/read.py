@@ -1,0 +1,135 @@
+"""Reads the YAML files beside this one.
+
+A file holds one experiment: a header of comments (Reproduces, Costs, Expect), the settings all its versions share
+(`study`), and what each version changes (`versions`). The version `glyphs` of `zero-shot.yaml` is the preset
+`zero-shot-glyphs`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from oodml._errors import OodmlError
+from oodml.study.plan import StudyConfig
+from oodml.study.presets._needs import needs
+
+HEADER = ("Reproduces", "Costs", "Expect")
+
+
+@dataclass(frozen=True)
+class Preset:
+    """One version of an experiment: its name, its header and its settings as they stand in the file."""
+
+    name: str
+    experiment: str
+    header: Mapping[str, str]
+    settings: Mapping[str, Any]
+
+    @property
+    def needs(self) -> list[str]:
+        """What is not registered here and must be before it can run, e.g. "data set 'sop'"."""
+        return needs(self.settings)
+
+    def study(self, **changes: Any) -> StudyConfig:
+        """The settings with `changes`; refused where something it needs is missing."""
+        settings = {"name": self.name, **self.settings, **changes}
+        missing = needs(settings)
+        if missing:
+            raise OodmlError(f"The preset {self.name!r} needs {', '.join(missing)}, not registered here yet.")
+        return StudyConfig(**settings)
+
+
+@cache
+def presets() -> Mapping[str, Preset]:
+    """Every preset by its name."""
+    found = {}
+    for file in sorted(resources.files("oodml.study.presets").iterdir(), key=lambda each: each.name):
+        if file.name.endswith(".yaml"):
+            for preset in _read(file.name.removesuffix(".yaml"), file.read_text(encoding="utf-8")):
+                found[preset.name] = preset
+    return found
+
+
+def load_preset(name: str, **changes: Any) -> StudyConfig:
+    """The study of a preset; `changes` replace its values."""
+    if name not in presets():
+        raise unknown_preset(name)
+    return presets()[name].study(**changes)
+
+
+def load_preset_or_file(study: str, **changes: Any) -> StudyConfig:
+    """A preset by its name, else a YAML file."""
+    if study in presets():
+        return load_preset(study, **changes)
+    if Path(study).suffix in (".yaml", ".yml") or Path(study).exists():
+        return StudyConfig.load(study, **changes)
+    raise unknown_preset(study)
+
+
+def matching_presets(part: str) -> list[Preset]:
+    """The presets that have `part` in their name."""
+    return [preset for name, preset in presets().items() if part.lower() in name]
+
+
+def unknown_preset(name: str) -> OodmlError:
+    """The error for a name that is none: the presets it is a part of, else the nearest ones."""
+    if found := matching_presets(name):
+        groups = (list(group) for _, group in groupby(found, key=lambda each: each.experiment))
+        if len(found) == 1:
+            return OodmlError(f"No preset is called {name!r}. Did you mean {found[0].name!r}?")
+        names = ", ".join(_braced(group) for group in groups)
+        return OodmlError(
+            f"No preset is called {name!r}; these match it: {names}. `oodml study list {name}` tells more."
+        )
+    near = difflib.get_close_matches(name, presets(), n=3)
+    hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+    return OodmlError(
+        f"There is no preset and no YAML file {name!r}.{hint} `oodml study list` shows all {len(presets())} presets."
+    )
+
+
+def _braced(versions: list[Preset]) -> str:
+    """Versions of one experiment as a shell would write them: zero-shot-{cub200,glyphs}."""
+    if len(versions) == 1:
+        return versions[0].name
+    stem = versions[0].experiment
+    return f"{stem}-{{{','.join(each.name.removeprefix(stem + '-') for each in versions)}}}"
+
+
+def _read(stem: str, text: str) -> list[Preset]:
+    content = yaml.safe_load(text)
+    shared = _header(text)
+    versions = []
+    for version, changes in content["versions"].items():
+        changes = dict(changes or {})
+        header = {**shared, **{key: changes.pop(key) for key in HEADER if key in changes}}
+        settings = {**content["study"], **changes}
+        if "run" in changes:
+            settings["run"] = {**content["study"].get("run", {}), **changes["run"]}
+        versions.append(Preset(f"{stem}-{version}", stem, header, settings))
+    return versions
+
+
+def _header(text: str) -> dict[str, str]:
+    """The comment lines at the top, by their first word."""
+    found: dict[str, str] = {}
+    key = ""
+    for line in text.splitlines():
+        if not line.startswith("#"):
+            break
+        words = line.lstrip("# ")
+        if words.partition(":")[0] in HEADER:
+            key, _, words = words.partition(":")
+            found[key] = ""
+        if key:
+            found[key] = f"{found[key]} {words.strip()}".strip()
+    return found
