@@ -10,8 +10,9 @@ import oodml
 from oodml.data import ArraySource, build_dataset, register_dataset
 from oodml.shift import Split, save_splits
 from oodml.study import load_study
+from oodml.study.encoders import file_name, score_study
+from oodml.study.encoders.embeddings import embed_pictures, find_encoder, read_embeddings
 from oodml.study.plan import save_plan
-from oodml.study.score import embed_pictures, file_name, find_encoder, read_embeddings, score_study
 from oodml.study.store import Store
 
 CLASSES = [f"class{i}" for i in range(8)]

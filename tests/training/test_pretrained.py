@@ -12,7 +12,7 @@ from oodml import OodmlError, Split
 from oodml.models import Backbone, make_backbone
 from oodml.shift import save_splits
 from oodml.study import load_study
-from oodml.study.generic import score_pretrained
+from oodml.study.encoders import score_pretrained
 from oodml.study.plan import save_plan
 from oodml.study.store import Store
 from oodml.training.pretrained import PUBLISHED, encoder_specs, fit_whitening, input_side, read_splits
@@ -220,7 +220,7 @@ def test_components_without_whitening_are_refused_before_anything_is_computed(tm
     assert "--study brings its own data set and splits" in str(both.exception)
 
     asked = []
-    monkeypatch.setattr("oodml.study.generic.score_pretrained", lambda *_, **told: asked.append(told) or [])
+    monkeypatch.setattr("oodml.study.encoders.score_pretrained", lambda *_, **told: asked.append(told) or [])
     forms = ["--form", "whitened", "--form", "raw", "--components", "4"]
     assert CliRunner().invoke(app, ["pretrained", "--study", str(tmp_path), *forms]).exit_code == 0
     assert [(each["form"], each["components"]) for each in asked] == [("whitened", 4), ("raw", None)]

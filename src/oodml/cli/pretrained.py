@@ -71,7 +71,7 @@ def pretrained_command(
 def _in_study(
     study: Path, backbones: list[str], forms: list[str], components: int | None, device: str
 ) -> list[dict[str, Any]]:
-    from oodml.study.generic import score_pretrained
+    from oodml.study.encoders import score_pretrained
     from oodml.training.pretrained import WHITENED, check_forms
 
     check_forms(forms, components)

@@ -29,8 +29,8 @@ def score_command(
 ) -> None:
     """Score an encoder on every split of a study and add it to the study's table and ranking."""
     from oodml.study import load_study
+    from oodml.study.encoders import score_study
     from oodml.study.results import METRIC, ranking
-    from oodml.study.score import score_study
 
     found = score_study(folder, label, encoder, kind=kind, normalise=normalise, batch_size=batch_size, quiet=quiet)
     shown = ["recall@1", METRIC, "map@r", "nmi"]

@@ -6,15 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
 from oodml._errors import OodmlError, unknown_name
-from oodml.data import Dataset, load_dataset, load_images
+from oodml.data import Dataset
 from oodml.models import extract_features
 from oodml.study.audit.pictures import Pictures, read_target
 from oodml.study.audit.target import Placed, place
+from oodml.study.encoders import splits_and_pictures
 from oodml.study.forecast import forecast_file
-from oodml.study.plan import StudyConfig, stored_splits
 from oodml.study.results import METRIC, load_study, ranking, smallest_test_set
 from oodml.study.store import Store, open_store
 
@@ -33,16 +32,13 @@ def forecast_target(
     the study. Writes forecast.json into the study's folder; returns the placement and what was written.
     """
     store = open_store(folder)
-    splits, settings = stored_splits(store), store.read("study.yaml")
-    if not splits or settings is None:
-        raise OodmlError(f"{store.url} holds no study with splits. Run one with `oodml study run`, then forecast.")
     table = load_study(store)
     chosen = method or next(iter(ranking(table, METRIC)), None)
     if chosen is None:
         raise OodmlError("No method of the study has finished on every split yet: there is no curve to read.")
     if chosen not in table.methods:
         raise unknown_name("method of the study:", chosen, table.methods)
-    dataset = load_images(load_dataset(StudyConfig(**yaml.safe_load(settings)).dataset), quiet=quiet).dataset
+    splits, dataset = splits_and_pictures(store, quiet)
     features = extract_features(dataset, backbone, quiet=quiet)
     pictures = Pictures({}, dataset, backbone, features, np.arange(len(dataset)), 0, 0.0)
     placed = place(pictures, splits, read_target(target, backbone, [], quiet))

@@ -9,7 +9,7 @@ from oodml.models.backbones.efficientnet_lite import packaged_weights
 from oodml.shift import Split
 from oodml.study.audit.pictures import Pictures
 from oodml.study.audit.sizing import Clock
-from oodml.study.score import score_splits
+from oodml.study.encoders import score_splits
 from oodml.study.store import Store
 
 

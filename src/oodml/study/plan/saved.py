@@ -53,7 +53,8 @@ def _plan(store: Store) -> dict[str, Any]:
 
 def load_settings(folder: str | Path | Store) -> dict[str, Any]:
     """The settings of a study as its study.yaml has them, unchecked: what it needs may not be registered here."""
-    content = open_store(folder).read(SETTINGS)
+    store = open_store(folder)
+    content = store.read(SETTINGS)
     if content is None:
-        raise OodmlError(f"{folder} holds no study (there is no {SETTINGS} in it). Run one with `oodml study run`.")
+        raise OodmlError(f"{store.url} holds no study (there is no {SETTINGS} in it). Run one with `oodml study run`.")
     return yaml.safe_load(content)

@@ -8,11 +8,11 @@ from typing import Any
 
 from oodml._progress import progress_bar
 from oodml.data import load_dataset
+from oodml.study.encoders import file_name, score_pretrained
 from oodml.study.engines import Engine, make_engine
 from oodml.study.engines.execute import is_done
 from oodml.study.plan import SETTINGS, PlannedRun, StudyConfig, choose_splits, plan, save_plan
 from oodml.study.results import load_study, smallest_test_set
-from oodml.study.score import file_name
 from oodml.study.statistics import StudyTable
 from oodml.study.store import Store, open_store
 
@@ -61,8 +61,6 @@ def missing_generic(study: StudyConfig, store: Store) -> list[str]:
 def score_generic(study: StudyConfig, store: Store, quiet: bool = False) -> None:
     """Score the generic backbones that are missing: normalised features, no training."""
     if missing := missing_generic(study, store):
-        from oodml.study.generic import score_pretrained
-
         score_pretrained(store, [{"name": name, "label": name} for name in missing], quiet=quiet)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from oodml.models import Backbone
-from oodml.study.score import score_splits, splits_and_pictures
+from oodml.study.encoders.score import score_splits, splits_and_pictures
 from oodml.study.store import Store, open_store
 from oodml.training.pretrained import check_forms, describe, encoder_specs, in_form
 
