@@ -16,7 +16,7 @@ import torch
 from PIL import Image
 
 from oodml import OodmlError, load_dataset
-from oodml.data import ArraySource, Transforms, _cache, build_dataset, load_images
+from oodml.data import ArraySource, Transforms, _cache, _decode, build_dataset, load_images
 from oodml.data.augment import centre_crop, view_padded
 
 SMALL = Transforms(size=16, short_side=20)
@@ -36,14 +36,14 @@ def test_pictures_are_shrunk_once_and_kept_exactly(birds: Path, cache: Path):
     ds = load_dataset("folder", root=birds)
     assert len(images) == len(ds)
     for i in range(len(ds)):
-        expected = np.asarray(_cache.shrink(ds.image(i), 20))
+        expected = np.asarray(_decode.shrink(ds.image(i), 20))
         assert np.array_equal(images.pixels(i), expected)
         assert min(images.pixels(i).shape[:2]) == 20
 
 
 def test_a_second_load_reads_no_picture(birds: Path, cache: Path, monkeypatch: pytest.MonkeyPatch):
     before = load(birds).eval_view(range(18))
-    monkeypatch.setattr(_cache, "_decode_all", lambda *a: pytest.fail("decoded again"))
+    monkeypatch.setattr(_cache, "decode_all", lambda *a: pytest.fail("decoded again"))
     assert torch.equal(load(birds).eval_view(range(18)), before)
 
 
@@ -58,7 +58,7 @@ def test_a_small_picture_is_kept_and_enlarged_only_in_the_view(tmp_path: Path, c
 
 @pytest.mark.parametrize("workers", [2, 3])
 def test_a_pool_of_processes_makes_the_same_cache(birds: Path, tmp_path: Path, workers: int, monkeypatch):
-    monkeypatch.setattr(_cache, "_BLOCK", 2)
+    monkeypatch.setattr(_decode, "_BLOCK", 2)
     made = []
     for n in (1, workers):
         monkeypatch.setenv("OODML_CACHE", str(tmp_path / f"cache{n}"))
@@ -121,7 +121,7 @@ def test_broken_pictures_are_named_and_left_out(birds: Path, cache: Path, worker
     whole = load_dataset("folder", root=birds)
     for i in range(15):
         original = whole.image(images.dataset.parent[1][i])
-        assert np.array_equal(images.pixels(i), np.asarray(_cache.shrink(original, 20)))
+        assert np.array_equal(images.pixels(i), np.asarray(_decode.shrink(original, 20)))
     with pytest.raises(OodmlError, match=r"jay/1\.jpg.*Replace or remove them"):
         load(birds, strict=True)
     with warnings.catch_warnings():
@@ -141,7 +141,7 @@ def test_nothing_readable_is_an_error_and_leaves_nothing(tmp_path: Path, cache: 
 
 def test_a_subset_reads_the_cache_of_the_whole(birds: Path, cache: Path, monkeypatch: pytest.MonkeyPatch):
     images = load(birds)
-    monkeypatch.setattr(_cache, "_decode_all", lambda *a: pytest.fail("decoded again"))
+    monkeypatch.setattr(_cache, "decode_all", lambda *a: pytest.fail("decoded again"))
     part = images.dataset.subset([17, 3, 3, 8])
     assert torch.equal(
         load_images(part, transforms=SMALL).eval_view(range(4)), images.eval_view(np.array([17, 3, 3, 8]))
@@ -152,7 +152,7 @@ def test_a_subset_alone_decodes_only_its_own(birds: Path, cache: Path):
     ds = load_dataset("folder", root=birds).sample(1)
     images = load_images(ds, transforms=SMALL, quiet=True)
     assert len(images) == 4
-    assert np.array_equal(images.pixels(2), np.asarray(_cache.shrink(ds.image(2), 20)))
+    assert np.array_equal(images.pixels(2), np.asarray(_decode.shrink(ds.image(2), 20)))
 
 
 @pytest.mark.parametrize("part", ["pixels.bin", "index.npy", "meta.json"])
@@ -179,7 +179,7 @@ def test_a_damaged_cache_is_noticed_and_built_again(birds: Path, cache: Path, pa
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_full_disk_is_one_sentence_and_leaves_nothing(birds: Path, cache: Path, monkeypatch, workers: int):
-    monkeypatch.setattr(_cache, "_BLOCK", 4)
+    monkeypatch.setattr(_decode, "_BLOCK", 4)
     real, room = os.pwrite, 8_000
 
     def pwrite(handle: int, content: memoryview, offset: int) -> int:
@@ -203,7 +203,7 @@ def test_writes_that_the_system_splits_are_completed(birds: Path, cache: Path, m
     images = load(birds)
     monkeypatch.undo()
     ds = images.dataset
-    assert all(np.array_equal(images.pixels(i), np.asarray(_cache.shrink(ds.image(i), 20))) for i in range(18))
+    assert all(np.array_equal(images.pixels(i), np.asarray(_decode.shrink(ds.image(i), 20))) for i in range(18))
 
 
 def test_a_cache_folder_that_cannot_be_written_is_one_sentence(birds: Path, cache: Path, monkeypatch):
@@ -222,16 +222,16 @@ def test_a_finished_cache_serves_from_a_read_only_folder(birds: Path, cache: Pat
 
 
 def test_a_killed_worker_is_one_sentence(birds: Path, cache: Path, monkeypatch):
-    monkeypatch.setattr(_cache, "_BLOCK", 2)
+    monkeypatch.setattr(_decode, "_BLOCK", 2)
     parent = os.getpid()
-    real = _cache._Writer.decode
+    real = _decode._Writer.decode
 
     def die(self, block):
         if os.getpid() != parent and 4 in block:
             os.kill(os.getpid(), signal.SIGKILL)
         return real(self, block)
 
-    monkeypatch.setattr(_cache._Writer, "decode", die)
+    monkeypatch.setattr(_decode._Writer, "decode", die)
     with pytest.raises(OodmlError, match="was killed, most likely for memory"):
         load(birds, workers=2)
     assert leftovers(cache) == []
@@ -277,7 +277,7 @@ def test_killing_a_build_at_any_moment_leaves_a_usable_cache(tmp_path: Path, cac
     images = load(tmp_path / "d")
     ds = images.dataset
     assert len(images) == 360
-    assert all(np.array_equal(images.pixels(i), np.asarray(_cache.shrink(ds.image(i), 20))) for i in range(0, 360, 37))
+    assert all(np.array_equal(images.pixels(i), np.asarray(_decode.shrink(ds.image(i), 20))) for i in range(0, 360, 37))
 
 
 def test_batches_gathered_for_a_gpu_equal_those_of_the_cpu(birds: Path, cache: Path):
@@ -304,13 +304,13 @@ def test_gathered_batches_hold_the_pictures_of_a_subset_too(tmp_path: Path, cach
         for shown, i in zip(images._padded(rows), rows, strict=True):
             pixels = images.pixels(i)
             assert np.array_equal(shown[: pixels.shape[0], : pixels.shape[1]].numpy(), pixels)
-            assert np.array_equal(pixels, np.asarray(_cache.shrink(ds.image(i), 20)))
+            assert np.array_equal(pixels, np.asarray(_decode.shrink(ds.image(i), 20)))
 
 
 def test_evaluation_view_is_resize_and_centre_crop_of_the_picture(birds: Path, cache: Path):
     images = load(birds)
     for i in (0, 9):
-        small = _cache.shrink(images.dataset.image(i), 20)
+        small = _decode.shrink(images.dataset.image(i), 20)
         left, top = round((small.width - 16) / 2), round((small.height - 16) / 2)
         expected = np.asarray(small.crop((left, top, left + 16, top + 16))).transpose(2, 0, 1) / 255
         assert np.abs(images.eval_view([i])[0].numpy() - expected).max() < 1e-6

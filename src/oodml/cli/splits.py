@@ -10,30 +10,25 @@ import typer
 from oodml._errors import OodmlError
 from oodml.cli._app import app, out, print_table
 from oodml.cli._pictures_in import (
-    BACKBONE,
     BACKBONE_OPTION,
     DATASET,
     MODE,
     ROOT_OPTION,
     TEST_ROOT,
     WEIGHTS_OPTION,
-    Described,
     both,
     describe,
     features_of,
-    note,
     open_dataset,
     quietly,
 )
+from oodml.cli._split_files import FILE, describe_for, read_series, ruler_for
 
 if TYPE_CHECKING:
-    from oodml.data import Dataset
-    from oodml.shift import Ruler, Split, Splits
+    from oodml.shift import Split, Splits
 
 splits = typer.Typer(help="Build, show, verify and compare train-test splits of rising shift.", no_args_is_help=True)
 app.add_typer(splits, name="splits")
-
-FILE = typer.Argument(help="Split file; FILE#NAME takes one split of a series.")
 
 
 @splits.command()
@@ -101,9 +96,9 @@ def show(
     """Print classes, images, FID and KID; draw the progression and a map of easy, medium and hard splits."""
     from oodml.shift.pictures import draw_map, draw_progression
 
-    series = _read(file)
-    data = _describe_for(series, dataset, root, backbone, weights)
-    ruler = _ruler(series, data, test_root, weights)
+    series = read_series(file)
+    data = describe_for(series, dataset, root, backbone, weights)
+    ruler = ruler_for(series, data, test_root, weights)
     rows = []
     for split in series:
         found = ruler.measure(split)
@@ -140,9 +135,9 @@ def verify(
     """Check a split file against its data set and compute its distances again; fails if something differs."""
     from oodml.shift import episode_indices
 
-    series = _read(file)
-    data = _describe_for(series, dataset, root, backbone, weights)
-    ruler = _ruler(series, data, test_root, weights)
+    series = read_series(file)
+    data = describe_for(series, dataset, root, backbone, weights)
+    ruler = ruler_for(series, data, test_root, weights)
     same_features = features_of(data)
     rows, wrong = [], 0
     for split in series:
@@ -178,7 +173,7 @@ def episodes(
     """Add few-shot episodes to every split of a file: N support images of each test class, the rest are queries."""
     from oodml.shift import load_official_episodes, make_episodes, resolve_episodes, save_splits
 
-    series = _read(file)
+    series = read_series(file)
     ds = open_dataset(dataset or series[0].test_dataset or series[0].dataset, root)
     for i, split in enumerate(series):
         if official is None:
@@ -203,46 +198,6 @@ def episodes(
         raise OodmlError("Episodes for one split of a series need -o FILE, so that the series is not overwritten.")
     save_splits(target, series) if len(series) > 1 else series[0].save(target)
     out.print(f"Episodes in {target}", soft_wrap=True)
-
-
-def _read(file: str) -> Splits:
-    from oodml.shift import Split, Splits, load_splits
-
-    return Splits([Split.load(file)]) if "#" in file else load_splits(file)
-
-
-def _describe_for(
-    series: Splits, dataset: str | None, root: Path | None, backbone: str | None, weights: Path | None
-) -> Described:
-    """The data set that the splits name, described by the network that they were built with."""
-    name = dataset or series[0].dataset
-    if not name:
-        raise OodmlError("The splits do not say which data set they belong to: pass --dataset.")
-    ds = open_dataset(name, root)
-    _check_classes(series, ds)
-    built_with = series[0].provenance.get("backbone")
-    chosen = backbone or (built_with if built_with and "fingerprint" in series[0].provenance else BACKBONE)
-    return describe(ds, chosen, weights)
-
-
-def _check_classes(series: Splits, ds: Dataset) -> None:
-    for split in series:
-        ds.class_ids(split.train)
-        if split.test_dataset is None:
-            ds.class_ids(split.test)
-        missing = len(set(ds.classes) - set(split.train) - set(split.test))
-        if split.provenance.get("fingerprint", ds.fingerprint) != ds.fingerprint:
-            note(f"{split.name} was made from another copy of {ds.name}: distances may differ.")
-        if missing and split.test_dataset is None and split.provenance.get("stage") not in ("removal", None):
-            note(f"{split.name} leaves out {missing} classes of {ds.name}.")
-
-
-def _ruler(series: Splits, data: Described, test_root: Path | None, weights: Path | None) -> Ruler:
-    from oodml.shift import Ruler
-
-    other = series[0].test_dataset
-    test = describe(open_dataset(other, test_root), data.backbone, weights).labelled if other else None
-    return Ruler(*data.labelled, test=test)
 
 
 def _numbered(series: Splits) -> list[dict[str, Any]]:

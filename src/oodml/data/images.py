@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from oodml._errors import OodmlError
-from oodml.data._cache import CHUNK_PIXELS, PixelCache, open_or_build
+from oodml.data._cache import PixelCache, open_or_build
 from oodml.data._dataset import Dataset, Transforms
+from oodml.data._decode import CHUNK_PIXELS
 from oodml.data.augment import (
     Views,
     centre_crop,

@@ -1,0 +1,57 @@
+"""What the commands do with a split file: read it, find its data set, describe that as the splits were made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from oodml._errors import OodmlError
+from oodml.cli._pictures_in import BACKBONE, Described, describe, note, open_dataset
+
+if TYPE_CHECKING:
+    from oodml.data import Dataset
+    from oodml.shift import Ruler, Splits
+
+FILE = typer.Argument(help="Split file; FILE#NAME takes one split of a series.")
+
+
+def read_series(file: str) -> Splits:
+    from oodml.shift import Split, Splits, load_splits
+
+    return Splits([Split.load(file)]) if "#" in file else load_splits(file)
+
+
+def describe_for(
+    series: Splits, dataset: str | None, root: Path | None, backbone: str | None, weights: Path | None
+) -> Described:
+    """The data set that the splits name, described by the network that they were built with."""
+    name = dataset or series[0].dataset
+    if not name:
+        raise OodmlError("The splits do not say which data set they belong to: pass --dataset.")
+    ds = open_dataset(name, root)
+    _check_classes(series, ds)
+    built_with = series[0].provenance.get("backbone")
+    chosen = backbone or (built_with if built_with and "fingerprint" in series[0].provenance else BACKBONE)
+    return describe(ds, chosen, weights)
+
+
+def _check_classes(series: Splits, ds: Dataset) -> None:
+    for split in series:
+        ds.class_ids(split.train)
+        if split.test_dataset is None:
+            ds.class_ids(split.test)
+        missing = len(set(ds.classes) - set(split.train) - set(split.test))
+        if split.provenance.get("fingerprint", ds.fingerprint) != ds.fingerprint:
+            note(f"{split.name} was made from another copy of {ds.name}: distances may differ.")
+        if missing and split.test_dataset is None and split.provenance.get("stage") not in ("removal", None):
+            note(f"{split.name} leaves out {missing} classes of {ds.name}.")
+
+
+def ruler_for(series: Splits, data: Described, test_root: Path | None, weights: Path | None) -> Ruler:
+    from oodml.shift import Ruler
+
+    other = series[0].test_dataset
+    test = describe(open_dataset(other, test_root), data.backbone, weights).labelled if other else None
+    return Ruler(*data.labelled, test=test)

@@ -1,0 +1,170 @@
+"""Pictures decoded, resized and written as raw pixels, by as many processes as there are cores.
+
+Workers decode blocks of pictures, reserve room in the file with a shared counter and write there themselves: pixels
+never travel between processes.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+from PIL import Image
+
+from oodml._errors import OodmlError
+from oodml._progress import stage
+from oodml.data._dataset import Dataset
+from oodml.data._sources import ArraySource, Source
+
+CHUNK_PIXELS = 16
+CHUNK_BYTES = 3 * CHUNK_PIXELS
+_BLOCK = 32  # pictures a worker decodes between two reports
+
+
+class Report(NamedTuple):
+    """What became of some pictures."""
+
+    rows: list[int]
+    starts: list[int]
+    heights: list[int]
+    widths: list[int]
+    sums: list[int]
+    failed: list[dict[str, str]]
+
+    def extend(self, other: Report) -> None:
+        for mine, others in zip(self, other, strict=True):
+            cast(list, mine).extend(cast(list, others))
+
+
+def decode_all(ds: Dataset, path: Path, short_side: int, workers: int | None, quiet: bool) -> Report:
+    blocks = [range(i, min(i + _BLOCK, len(ds))) for i in range(0, len(ds), _BLOCK)]
+    if workers is None:
+        workers = 1 if isinstance(ds.source, ArraySource) else _cores()
+    total = Report([], [], [], [], [], [])
+    path.touch()
+    with (
+        _mapper(min(workers, len(blocks)), (ds.source, path, short_side)) as results,
+        stage(f"Decoding {ds.name}", len(ds), quiet) as advance,
+    ):
+        for block, report in zip(blocks, results(blocks), strict=True):
+            total.extend(report)
+            advance(len(block))
+    total.failed.sort(key=lambda f: f["name"])
+    return total
+
+
+def _cores() -> int:
+    """The cores this process may use, which a container or `taskset` may limit."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextmanager
+def _mapper(workers: int, job: tuple[Source, Path, int]) -> Iterator[Any]:
+    """A function that maps blocks to reports, in this process or in several."""
+    # Forked, not spawned: workers inherit the source, and a user's script needs no `if __name__ == "__main__"`.
+    # They only decode and write; they never touch torch, whose threads would not survive the fork.
+    fork = multiprocessing.get_context("fork")
+    counter = fork.Value("q", 0)
+    if workers <= 1:
+        with closing(_Writer(*job, counter)) as writer:
+            yield lambda blocks: map(writer.decode, blocks)
+        return
+    pool = ProcessPoolExecutor(workers, mp_context=fork, initializer=_start, initargs=(*job, counter))
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*fork.*", category=DeprecationWarning)
+            yield lambda blocks: pool.map(_decode_block, blocks)
+    except BrokenProcessPool as error:
+        raise OodmlError(
+            "A process that decodes pictures was killed, most likely for memory. Try again with fewer workers."
+        ) from error
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+_writer: _Writer | None = None  # of a worker process
+
+
+def _start(source: Source, path: Path, short_side: int, counter: Any) -> None:
+    global _writer
+    _writer = _Writer(source, path, short_side, counter)
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+
+
+def _end_with(parent: int) -> None:
+    """End this worker when its parent is gone: it waits for work for ever, and holds the parent's lock meanwhile."""
+    while os.getppid() == parent:
+        time.sleep(0.2)
+    os._exit(1)
+
+
+def _decode_block(block: range) -> Report:
+    assert _writer is not None
+    return _writer.decode(block)
+
+
+class _Writer:
+    """Decodes pictures and writes them where the shared counter says there is room."""
+
+    def __init__(self, source: Source, path: Path, short_side: int, counter: Any) -> None:
+        self.source, self.short_side, self.counter = source, short_side, counter
+        self.handle = os.open(path, os.O_WRONLY)
+
+    def close(self) -> None:
+        os.close(self.handle)
+
+    def decode(self, block: range) -> Report:
+        report = Report([], [], [], [], [], [])
+        for i in block:
+            try:
+                picture = shrink(self.source.image(i, self.short_side), self.short_side)
+            except Exception as error:  # Pillow raises many kinds for a broken file; any of them is the file's fault
+                report.failed.append({"name": self.source.name(i), "reason": str(error) or type(error).__name__})
+                continue
+            pitch = -(-picture.width // CHUNK_PIXELS) * CHUNK_BYTES
+            content = picture.tobytes("raw", "RGB", pitch, 1)  # pads every row to the pitch
+            report.rows.append(i)
+            report.starts.append(self._write(content))
+            report.heights.append(picture.height)
+            report.widths.append(picture.width)
+            report.sums.append(word_sum(np.frombuffer(content, dtype=np.uint8)))
+        return report
+
+    def _write(self, content: bytes) -> int:
+        """Write one picture, while it is still in the processor's cache; returns its first chunk."""
+        with self.counter.get_lock():
+            first = self.counter.value
+            self.counter.value += len(content) // CHUNK_BYTES
+        rest, offset = memoryview(content), first * CHUNK_BYTES
+        while rest:  # a disk that is almost full takes a part, then says why
+            written = os.pwrite(self.handle, rest, offset)
+            rest, offset = rest[written:], offset + written
+        return first
+
+
+def shrink(picture: Image.Image, short_side: int) -> Image.Image:
+    """Resize so that the short side is `short_side`, as torchvision's Resize; a smaller picture is left alone.
+
+    Enlarging would cost room on the disk and tell nothing new; a view that needs more pixels makes them itself.
+    """
+    width, height = picture.size
+    short = min(width, height)
+    if short <= short_side:
+        return picture
+    long = int(short_side * max(width, height) / short)
+    return picture.resize((short_side, long) if width <= height else (long, short_side), Image.Resampling.BILINEAR)
+
+
+def word_sum(pixels: np.ndarray) -> int:
+    """The sum of the 8-byte words: sees any damaged byte and costs a fifth of a CRC, which decoding would feel."""
+    return int(pixels.reshape(-1).view(np.uint64).sum(dtype=np.uint64))
