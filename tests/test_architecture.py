@@ -1,6 +1,8 @@
 """The house stays a house: imports follow the data, no cycles, every public name is where the package says."""
 
 import ast
+import importlib
+import re
 from collections import defaultdict
 from pathlib import Path
 
@@ -27,14 +29,14 @@ ALLOWED = {
 }
 
 
-def imported_rooms() -> dict[str, set[str]]:
-    """room -> rooms it imports anywhere in its files, inside functions too."""
+def imported_rooms(house: str = "oodml") -> dict[str, set[str]]:
+    """room -> rooms it imports anywhere in its files, inside functions too; `house`: the package they are rooms of."""
     rooms: dict[str, set[str]] = defaultdict(set)
-    for path in PACKAGE.rglob("*.py"):
-        parts = path.relative_to(PACKAGE).with_suffix("").parts
-        here = ["oodml", *parts] if path.name != "__init__.py" else ["oodml", *parts[:-1]]
-        package = here if path.name == "__init__.py" else here[:-1]
-        room = parts[0]
+    floor = len(house.split("."))
+    for path in PACKAGE.joinpath(*house.split(".")[1:]).rglob("*.py"):
+        parts = ("oodml", *path.relative_to(PACKAGE).with_suffix("").parts)
+        package = list(parts[:-1])  # of a package's __init__.py: the package itself
+        room = parts[floor]
         if room.startswith("__"):
             continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -44,11 +46,11 @@ def imported_rooms() -> dict[str, set[str]]:
             elif isinstance(node, ast.ImportFrom):
                 base = package[: len(package) - node.level + 1] if node.level else []
                 stem = ".".join([*base, node.module] if node.module else base)
-                names = [f"{stem}.{alias.name}" for alias in node.names] if stem == "oodml" else [stem]
+                names = [f"{stem}.{alias.name}" for alias in node.names] if stem == house else [stem]
             for name in names:
                 pieces = name.split(".")
-                if pieces[0] == "oodml" and len(pieces) > 1 and pieces[1] != room:
-                    rooms[room].add(pieces[1])
+                if name.startswith(f"{house}.") and pieces[floor] != room:
+                    rooms[room].add(pieces[floor])
     return rooms
 
 
@@ -70,8 +72,10 @@ def test_the_private_helpers_import_no_room():
         assert all(is_private(target) for target in rooms[room]), f"{room} imports {rooms[room]}"
 
 
-def test_the_rooms_form_no_cycle():
-    rooms = imported_rooms()
+@pytest.mark.parametrize("house", ["oodml", "oodml.study"])
+def test_the_rooms_form_no_cycle(house):
+    rooms = imported_rooms(house)
+    assert len(rooms) > 5, "the walk through the package finds its rooms"
 
     def reachable(start: str) -> set[str]:
         seen, todo = set(), list(rooms.get(start, ()))
@@ -93,3 +97,11 @@ def test_every_public_name_can_be_had(name):
 def test_an_unknown_public_name_lists_the_known_ones():
     with pytest.raises(AttributeError, match="build_splits"):
         _ = oodml.no_such_name
+
+
+@pytest.mark.parametrize("page", sorted((PACKAGE.parents[1] / "docs").rglob("*.md")), ids=lambda page: page.name)
+def test_every_name_of_a_study_that_the_pages_tell_is_there(page):
+    for name in set(re.findall(r"oodml\.study((?:\.\w+)+)", page.read_text(encoding="utf-8"))):
+        *modules, last = name.strip(".").split(".")
+        module = importlib.import_module(".".join(["oodml.study", *modules]))
+        assert hasattr(module, last) or importlib.import_module(f"{module.__name__}.{last}"), name
