@@ -183,3 +183,30 @@ def test_yaml_there_and_back(tmp_path):
 
 def test_the_public_name_is_the_class():
     assert oodml.RunConfig is RunConfig
+
+
+def test_the_rules_of_a_sampler_from_elsewhere_are_known_before_data_is_read():
+    from oodml.data import register_batch_sampler
+    from oodml.data.samplers.spc import SPC
+
+    class Fussy(SPC):
+        """A sampler of a plug-in, with a rule of its own."""
+
+        def __init__(self, labels, batch_size=112, samples_per_class=2, seed=0, rank=0, world_size=1, share=0.5):
+            super().__init__(labels, batch_size, samples_per_class, seed, rank, world_size)
+            if not 0 < share <= 1:
+                raise OodmlError(f"share is between 0 and 1, got {share}.")
+
+    register_batch_sampler("fussy-test", Fussy, replace=True)
+    RunConfig(sampler={"name": "fussy-test", "share": 1})
+    with pytest.raises(OodmlError, match="share is between 0 and 1, got 2"):
+        RunConfig(sampler={"name": "fussy-test", "share": 2})
+
+
+def test_a_settings_file_that_is_no_yaml_is_refused_in_one_line_that_says_where(tmp_path):
+    (tmp_path / "run.yaml").write_text("dataset: glyphs\nsteps: [\n")
+    with pytest.raises(OodmlError) as error:
+        RunConfig.load(tmp_path / "run.yaml")
+    assert "line 3" in str(error.value) and "\n" not in str(error.value)
+    with pytest.raises(OodmlError, match=r"Could not read the settings .*nowhere.yaml: No such file or directory"):
+        RunConfig.load(tmp_path / "nowhere.yaml")

@@ -70,3 +70,8 @@ def test_reflow_fills_paragraphs_and_keeps_what_is_set_apart():
     assert reflow(text, 14) == (
         "one two three\nfour\n\n    a = b\n    c = d\n\nArgs:\n    x: first\n        second\n    y: third"
     )
+
+
+def test_a_name_that_is_a_loss_and_a_miner_is_offered_once():
+    told = str(CliRunner().invoke(app, ["methods", "margn"]).exception)
+    assert "Did you mean 'margin'" in told and told.count(" npair,") == 1

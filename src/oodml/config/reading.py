@@ -15,8 +15,15 @@ def read_settings(path: str | Path, what: str) -> dict[str, Any]:
     """The 'key: value' lines of a YAML file; `what` names it in an error."""
     try:
         values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError) as error:
-        raise OodmlError(f"Could not read the {what} {path}: {error}") from error
+    except OSError as error:
+        raise OodmlError(f"Could not read the {what} {path}: {error.strerror or error}.") from error
+    except yaml.MarkedYAMLError as error:
+        where = f" in line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise OodmlError(f"Could not read the {what} {path}: it is no YAML{where} ({error.problem}).") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise OodmlError(
+            f"Could not read the {what} {path}: it is no YAML ({' '.join(str(error).split())})."
+        ) from error
     if not isinstance(values, dict):
         raise OodmlError(f"{path} must hold settings as 'key: value' lines, e.g. 'dataset: glyphs'.")
     return values
