@@ -20,8 +20,8 @@ def narrow(monkeypatch):
 def lines_of(*command: str) -> list[str]:
     shown = CliRunner().invoke(app, list(command))
     assert shown.exit_code == 0, shown.output
-    assert max(map(len, shown.output.splitlines())) <= 80
-    return shown.output.splitlines()
+    assert max(map(len, shown.stdout.splitlines())) <= 80
+    return shown.stdout.splitlines()  # progress bars go to stderr
 
 
 @pytest.mark.usefixtures("narrow")
