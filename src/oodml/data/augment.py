@@ -51,27 +51,22 @@ def random_resized_crop(
     Everything stays on the device of `heights`; only the random numbers are drawn where the generator lives.
     """
     draws = _uniform((5, 10, len(heights)), heights.device, generator)
-    height, width = heights.double(), widths.double()
-    area = height * width * (scale[0] + draws[0] * (scale[1] - scale[0]))
+    sides = torch.stack([heights, widths]).double()  # (2, b): both axes at once, for there are many small operations
+    area = sides.prod(0) * (scale[0] + draws[0] * (scale[1] - scale[0]))
     low, high = math.log(ratio[0]), math.log(ratio[1])
     aspect = torch.exp(low + draws[1] * (high - low))
-    box_width, box_height = torch.round(torch.sqrt(area * aspect)), torch.round(torch.sqrt(area / aspect))
-    fits = (box_width > 0) & (box_width <= width) & (box_height > 0) & (box_height <= height)
-    first = fits.to(torch.int8).argmax(dim=0, keepdim=True)  # 0 also where none fits
-    box_width, box_height = box_width.gather(0, first)[0], box_height.gather(0, first)[0]
-    top = torch.floor(draws[2].gather(0, first)[0] * (height - box_height + 1))
-    left = torch.floor(draws[3].gather(0, first)[0] * (width - box_width + 1))
-    # No try fits (a very long picture): the largest centred box whose ratio is allowed.
-    centre_width = torch.minimum(width, torch.round(height * ratio[1]))
-    centre_height = torch.minimum(height, torch.round(width / ratio[0]))
-    centre = (
-        torch.floor((height - centre_height) / 2), torch.floor((width - centre_width) / 2), centre_height, centre_width
-    )  # fmt: skip
-    ok = fits.any(dim=0)
-    drawn = (top, left, box_height, box_width)
-    top, left, box_height, box_width = (torch.where(ok, a, b).long() for a, b in zip(drawn, centre, strict=True))
-    whole, zero = torch.full_like(top, size), torch.zeros_like(top)
-    return Views(top, left, box_height, box_width, whole, whole, zero, zero, draws[4, 0] < flip)
+    tries = torch.stack([area / aspect, area * aspect]).sqrt_().round_()  # (2, 10, b)
+    fits = ((tries > 0) & (tries <= sides[:, None])).all(0)
+    first = fits.to(torch.int8).argmax(0, keepdim=True).expand(2, 1, -1)  # 0 also where none fits
+    box = tries.gather(1, first)[:, 0]
+    corner = (draws[2:4].gather(1, first)[:, 0] * (sides - box + 1)).floor_()
+    chosen, ok = torch.cat([corner, box]), fits.any(0)
+    if ok.is_cuda or not ok.all():  # on a CPU looking costs nothing
+        # No try fits (a very long picture): the largest centred box whose ratio is allowed.
+        centred = torch.minimum(sides, torch.stack([sides[1] / ratio[0], sides[0] * ratio[1]]).round_())
+        chosen = torch.where(ok, chosen, torch.cat([((sides - centred) / 2).floor_(), centred]))
+    whole, zero = torch.full_like(heights, size), torch.zeros_like(heights)
+    return Views(*chosen.long(), whole, whole, zero, zero, draws[4, 0] < flip)
 
 
 def centre_crop(heights: Tensor, widths: Tensor, short_side: int, size: int) -> Views:
@@ -155,20 +150,18 @@ def view_enlarged(pictures: Tensor, views: Views, size: int) -> Tensor:
     Bilinear interpolation at the places the window shows, held inside the box: the whole batch in one call, where
     `view_each` would spend its time on calling.
     """
-    _, height, width, _ = pictures.shape
-    target = torch.arange(size)
-    mirrored = torch.where(views.flip[:, None], size - 1 - target, target)
+    top, left, box_height, box_width, rows, columns, y, x, flip = (field.numpy()[:, None] for field in views)
+    target = np.arange(size)
 
-    def places(target: Tensor, offset: Tensor, start: Tensor, length: Tensor, grid: Tensor, side: int) -> Tensor:
-        step, first = (length.float() / grid)[:, None], start[:, None].float()
-        place = (target + offset[:, None] + 0.5) * step + first - 0.5
-        return place.clamp(first, first + length[:, None] - 1) * (2 / max(1, side - 1)) - 1
+    def places(target: np.ndarray, start: np.ndarray, length: np.ndarray, grid: np.ndarray, side: int) -> Tensor:
+        place = np.clip((target + 0.5) * (length / grid) + (start - 0.5), start, start + length - 1)
+        return torch.from_numpy((place * (2 / max(1, side - 1)) - 1).astype(np.float32))
 
-    y = places(target, views.y, views.top, views.height, views.rows, height)
-    x = places(mirrored, views.x, views.left, views.width, views.columns, width)
+    down = places(target + y, top, box_height, rows, pictures.shape[1])
+    across = places(np.where(flip, size - 1 - target, target) + x, left, box_width, columns, pictures.shape[2])
     # Every pass over arrays of this size counts: one for the grid (a pair of numbers is a complex one), and one to
     # scale and to lay out the pixels as the networks want them.
-    grid = torch.view_as_real(torch.complex(x[:, None, :], y[:, :, None]))
+    grid = torch.view_as_real(torch.complex(across[:, None, :], down[:, :, None]))
     planes = pictures.permute(0, 3, 1, 2).float()
     seen = F.grid_sample(planes, grid, align_corners=True, padding_mode="border")
     return torch.mul(seen, 1 / 255, out=torch.empty_like(seen, memory_format=torch.channels_last))

@@ -129,8 +129,7 @@ class Embedder(nn.Module):
         wanted = (*kept, "feature_scale", *(("backbone.",) if backbone else ()))
         return {key: value for key, value in self.state_dict().items() if key.startswith(wanted)}
 
-    def param_groups(self, lr: float, weight_decay: float, head_lr: float | None = None) -> list[dict[str, Any]]:
-        """Backbone (unless its parameters are frozen) and heads, both with weight decay as the papers have it."""
+    def param_groups(self, lr: float, weight_decay: float) -> list[dict[str, Any]]:
+        """Backbone (unless its parameters are frozen) and heads, with weight decay as the papers have it."""
         trained = [p for p in self.backbone.parameters() if p.requires_grad]
-        groups = [{"params": trained, "lr": lr}, {"params": list(self.heads.parameters()), "lr": head_lr or lr}]
-        return [{**group, "weight_decay": weight_decay} for group in groups if group["params"]]
+        return [{"params": [*trained, *self.heads.parameters()], "lr": lr, "weight_decay": weight_decay}]

@@ -22,6 +22,7 @@ from oodml.training import distributed
 from oodml.training.distributed import Processes
 from oodml.training.embedding import frozen_embedder
 from oodml.training.initial import freezes_batchnorm
+from oodml.training.memory import keep_freed_memory
 from oodml.training.schedule import make_schedule
 from oodml.training.scoring import cluster
 from oodml.training.seeds import child_seed, reseed
@@ -215,6 +216,8 @@ def _place(embedder: Embedder, method: Method, config: RunConfig, processes: Pro
     """Move to the device, freeze batch-norm, choose precision, compile, and connect the processes."""
     device, on_gpu = processes.device, processes.device.type == "cuda"
     backbone = embedder.backbone
+    if not on_gpu:
+        keep_freed_memory()
     if freezes_batchnorm(config, backbone):
         freeze_batchnorm(backbone)
     elif processes.count > 1 and on_gpu:
