@@ -16,7 +16,7 @@ class OodmlError(ValueError):
 
 def unknown_name(kind: str, name: object, valid: Iterable[str]) -> OodmlError:
     """The error for a name that is not registered: the nearest match first, then every valid name."""
-    names = sorted(valid)
+    names = sorted(set(valid))
     near = difflib.get_close_matches(str(name), names, n=1, cutoff=0.6)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     return OodmlError(f"Unknown {kind} {name!r}.{hint} Valid names: {', '.join(names) or '(none)'}.")

@@ -32,13 +32,22 @@ def explained(action: str, path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        elsewhere = "point OODML_CACHE to" if path.is_relative_to(cache_root()) else "choose"
         if error.errno == errno.ENOSPC:
-            advice = "The disk is full: free some space, or point OODML_CACHE to a larger disk."
+            advice = f"The disk is full: free some space, or {elsewhere} a larger one."
         elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-            advice = "The folder cannot be written: change its permissions, or point OODML_CACHE to a folder of yours."
+            advice = f"The folder cannot be written: change its permissions, or {elsewhere} a folder of yours."
         else:
             advice = f"The system said: {error.strerror or error}."
         raise OodmlError(f"Could not {action} {path}. {advice} Nothing half-written was left behind.") from error
+
+
+def check_writable(folder: Path, option: str) -> None:
+    """Refuse a folder that could not be made or written to; for commands that compute long before they write."""
+    there = next(each for each in (folder.absolute(), *folder.absolute().parents) if each.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        problem = "cannot be written to" if there.is_dir() else "is a file"
+        raise OodmlError(f"{option}: {there} {problem}. Choose another place.")
 
 
 @contextlib.contextmanager

@@ -60,8 +60,22 @@ def test_the_command_refuses_a_folder_without_a_finished_run(tmp_path):
     assert not (tmp_path / "page.html").exists()
 
 
-def test_the_command_refuses_a_device_torch_does_not_know(tmp_path):
-    finished = {"format": FORMAT, "selected": {"scores": {}}, "untrained": {}}
-    (tmp_path / "result.json").write_text(json.dumps(finished))
+@pytest.fixture
+def finished(tmp_path):
+    """A folder that looks like a finished run until its settings are read."""
+    result = {"format": FORMAT, "selected": {"scores": {}}, "untrained": {}}
+    (tmp_path / "result.json").write_text(json.dumps(result))
+    return tmp_path
+
+
+def test_the_command_refuses_a_device_torch_does_not_know(finished):
     with pytest.raises(OodmlError, match="none torch knows"):
-        spaces_command(tmp_path, tmp_path / "page.html", None, "test", None, False, "tpu")
+        spaces_command(finished, finished / "page.html", None, "test", None, False, "tpu")
+
+
+@pytest.mark.parametrize("option", ["--out", "--figures"])
+def test_the_command_looks_first_whether_it_can_write(finished, option):
+    file = finished / "result.json"
+    page, figures = (file / "page.html", None) if option == "--out" else (finished / "page.html", file / "figures")
+    with pytest.raises(OodmlError, match=rf"{option}: .*result.json is a file"):
+        spaces_command(finished, page, figures, "test", None, False, "cpu")

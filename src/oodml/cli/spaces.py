@@ -24,6 +24,7 @@ def spaces_command(
 
     For `sharing` these are φ (discriminative), φ* (shared) and both concatenated; for `diva` its four.
     """
+    from oodml._files import check_writable
     from oodml.config import RunConfig
     from oodml.data import load_dataset
     from oodml.reporting.spaces import NEIGHBOURS, Shown, choose_shown, spaces_page
@@ -32,6 +33,9 @@ def spaces_command(
     from oodml.training.spaces import generalisation_gap, neighbours_across_classes, run_spaces
 
     load_result(run)  # first: it says so in a sentence where there is no finished run
+    check_writable(page.parent, "--out")
+    if figures is not None:
+        check_writable(figures, "--figures")
     device = str(join(device).device)
     config = RunConfig.load(run / "config.yaml")
     spec = {"name": config.dataset_name, "root": str(root)} if root else config.dataset

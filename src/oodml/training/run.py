@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +13,7 @@ import torch
 from safetensors.torch import save_file
 
 from oodml._errors import OodmlError
-from oodml._files import atomic_file, write_json
+from oodml._files import atomic_file, check_writable, write_json
 from oodml.config import RunConfig
 from oodml.data import Dataset, load_dataset
 from oodml.models.features import SMALLEST_INPUT
@@ -197,7 +196,4 @@ def _check_folder(out: Path, run_hash: str) -> None:
                 "Choose another `out`, or remove the folder."
             )
         return
-    there = next(each for each in (out, *out.absolute().parents) if each.exists())
-    if not there.is_dir() or not os.access(there, os.W_OK):
-        problem = "cannot be written to" if there.is_dir() else "is a file"
-        raise OodmlError(f"A run needs a folder of its own, and out={str(out)!r} cannot be one: {there} {problem}.")
+    check_writable(out, "A run needs a folder of its own (out)")
