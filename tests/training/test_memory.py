@@ -24,7 +24,8 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) / 10)
 
 
 def faults(how: str) -> float:
-    found = subprocess.run([sys.executable, "-c", COUNT, how], capture_output=True, text=True, check=True).stdout.strip()
+    command = [sys.executable, "-c", COUNT, how]
+    found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     if found == "none":
         pytest.skip("this C library has no such setting")
     return float(found)

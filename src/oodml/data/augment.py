@@ -66,7 +66,8 @@ def random_resized_crop(
         centred = torch.minimum(sides, torch.stack([sides[1] / ratio[0], sides[0] * ratio[1]]).round_())
         chosen = torch.where(ok, chosen, torch.cat([((sides - centred) / 2).floor_(), centred]))
     whole, zero = torch.full_like(heights, size), torch.zeros_like(heights)
-    return Views(*chosen.long(), whole, whole, zero, zero, draws[4, 0] < flip)
+    top, left, box_height, box_width = chosen.long()
+    return Views(top, left, box_height, box_width, whole, whole, zero, zero, draws[4, 0] < flip)
 
 
 def centre_crop(heights: Tensor, widths: Tensor, short_side: int, size: int) -> Views:

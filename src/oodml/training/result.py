@@ -65,8 +65,8 @@ def load_result(path: str | Path) -> Result:
         data = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise OodmlError(
-            f"{path} holds no finished run: there is no {file.name} in it. One that was stopped goes on with the command "
-            "that started it."
+            f"{path} holds no finished run: there is no {file.name} in it. One that was stopped goes on with the "
+            "command that started it."
         ) from error
     except json.JSONDecodeError as error:
         raise OodmlError(f"{file} is damaged ({error}). Remove it and start the run again: it goes on.") from error
