@@ -39,7 +39,10 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path, monkeypatch):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
     monkeypatch.setattr(_files.tempfile, "mkstemp", refuse)
-    with pytest.raises(OodmlError, match="OODML_CACHE"):
+    monkeypatch.setenv("OODML_CACHE", str(tmp_path / "cache"))
+    with pytest.raises(OodmlError, match="or point OODML_CACHE to a folder of yours"):
+        _files.write_json(tmp_path / "cache" / "x.json", 1)
+    with pytest.raises(OodmlError, match="or choose a folder of yours"):
         _files.write_json(tmp_path / "x.json", 1)
 
 
