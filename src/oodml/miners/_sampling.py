@@ -55,9 +55,10 @@ def choose_partners(positives: Tensor, negatives: Tensor, generator: torch.Gener
 
     Both are drawn as one matrix of 2a rows: half the kernels.
     """
-    both = (2 * len(positives), positives.shape[1])
-    # Written as the float64 that they are added up in, so that no kernel converts them.
-    weights = torch.cat([positives, negatives], out=torch.empty(both, dtype=torch.float64, device=positives.device))
+    count, width = positives.shape
+    # The float64 that they are added up in, so that no kernel converts them.
+    weights = torch.empty(2 * count, width, dtype=torch.float64, device=positives.device)
+    weights[:count], weights[count:] = positives, negatives
     columns, totals = _columns_at(weights, uniforms(len(weights), weights.device, generator))
     return Partners(columns.view(2, -1), torch.minimum(*totals.view(2, -1)) > 0)
 
