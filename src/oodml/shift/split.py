@@ -112,7 +112,10 @@ class Split:
         """Check plain data and make the split it describes."""
         if not isinstance(data, Mapping) or data.get("format") != FORMAT:
             told = data.get("format") if isinstance(data, Mapping) else type(data).__name__
-            raise OodmlError(f'{origin} is no split file: expected "format": "{FORMAT}", found {told!r}.')
+            raise OodmlError(
+                f'{origin} is no split file: expected "format": "{FORMAT}", found {told!r}. '
+                "`oodml splits import` makes one from the authors' official splits."
+            )
         known = {f.name for f in fields(cls)}
         for key in data:
             if key not in known | {"format"}:
