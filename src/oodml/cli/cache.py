@@ -29,7 +29,7 @@ def cache(
             rows.append([f"{kind} ({len(some)})", _size(sum(entry.size for entry in some)), last])
     total = _size(sum(entry.size for entry in entries))
     if rows:
-        print_table(f"{cache_root()}", ["what", "size", "last used"], rows)
+        print_table(str(cache_root()), ["what", "size", "last used"], rows)
     if clear:
         remove(entries)
     out.print(f"{total} {'removed' if clear else 'in all'}", highlight=False)

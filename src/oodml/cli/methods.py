@@ -30,7 +30,7 @@ def methods_command(
     if name is not None:
         found = [(kind, r) for kind, records in kinds.items() for r in records if name in (r.name, *r.aliases)]
         if not found:
-            raise unknown_name("method, loss or miner", name, {r.name for records in kinds.values() for r in records})
+            raise unknown_name("method, loss or miner", name, [r.name for records in kinds.values() for r in records])
         for kind, record in found:
             _describe(kind, record)
         return

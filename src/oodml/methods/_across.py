@@ -13,7 +13,7 @@ from oodml.losses import Loss
 from oodml.losses._tuples import PairMaskLoss, TupleLoss
 from oodml.methods._base import Context
 from oodml.methods._objective import Spec, check_objective, expand, make_objective
-from oodml.miners._base import PairMiner, TripletMiner, Triplets
+from oodml.miners._base import PairMiner, PartnerMiner, Partners
 from oodml.miners._distances import same_class
 from oodml.miners._sampling import choose, uniforms
 from oodml.miners.distance import distance_weights
@@ -26,7 +26,7 @@ LOWER, UPPER = 0.5, 1.4
 NEGATIVES = 16  # of each anchor, for losses that look at several
 
 
-class Across(TripletMiner):
+class Across(PartnerMiner):
     """One triplet an anchor, its three samples from three different classes.
 
     sampling "distance": a random positive, and a negative by the inverse density of its distance to the anchor (the
@@ -46,11 +46,10 @@ class Across(TripletMiner):
         super().__init__(generator)
         self.sampling, self.nearest, self.constrained = sampling, nearest, constrained
 
-    def mine(self, embeddings: Tensor, labels: Tensor, distances: Tensor) -> Triplets:
-        samples = torch.arange(len(labels), device=labels.device)
-        classes = labels if self.constrained else samples
+    def partners(self, embeddings: Tensor, labels: Tensor, distances: Tensor) -> Partners:
+        classes = labels if self.constrained else torch.arange(len(labels), device=labels.device)
         if self.sampling == "distance" and not self.nearest:
-            return Shared("standard", generator=self.generator).mine(embeddings, classes, distances)
+            return Shared("standard", generator=self.generator).partners(embeddings, classes, distances)
         others = ~same_class(classes, len(distances))
         if self.nearest:
             positive = distances.masked_fill(~others, torch.inf).argmin(1)
@@ -58,7 +57,7 @@ class Across(TripletMiner):
             positive, _ = choose(others, self.generator)
         rest = others & (classes != classes[positive][:, None])
         negative, found = choose(self._weights(embeddings, distances, positive, rest), self.generator)
-        return Triplets(samples[: len(distances)], positive, negative, found)
+        return Partners(torch.stack([positive, negative]), found)
 
     def _weights(self, embeddings: Tensor, distances: Tensor, positive: Tensor, rest: Tensor) -> Tensor:
         """How likely each sample is to be the negative, among the `rest` (a, b)."""

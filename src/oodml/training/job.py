@@ -213,7 +213,7 @@ def _make_source(config: RunConfig, images: Images, embedder: Embedder, sets: Se
 
 
 def _place(embedder: Embedder, method: Method, config: RunConfig, processes: Processes) -> None:
-    """Move to the device, freeze batch-norm, choose precision, compile, and connect the processes."""
+    """Move to the device, settle its memory, freeze batch-norm, choose precision, compile, connect the processes."""
     device, on_gpu = processes.device, processes.device.type == "cuda"
     backbone = embedder.backbone
     if not on_gpu:
