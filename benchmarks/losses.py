@@ -2,6 +2,7 @@
 
     python benchmarks/losses.py                      # CPU: ratio to pytorch-metric-learning in the same process
     python benchmarks/losses.py --device cuda        # GPU: milliseconds, eager and compiled, and gradients
+    python benchmarks/losses.py --device cuda --gradients         # no times: gradients compiled against eager
     python benchmarks/losses.py --device cuda --profile margin    # what one objective's step is made of
 
 CPU: ours and the peer's step take turns, so that whatever else the machine does falls on both; the table shows medians
@@ -127,9 +128,9 @@ def peers() -> dict[Combination, Callable[[], tuple[nn.Module, nn.Module | None]
     }
 
 
-def batch_of(size: int, device: str) -> tuple[Tensor, Tensor]:
+def batch_of(size: int, device: str, seed: int = 0) -> tuple[Tensor, Tensor]:
     """Two samples a class, classes overlapping as at the start of training."""
-    generator = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(seed)
     labels = torch.arange(size) // 2
     centres = torch.randn(size // 2, DIM, generator=generator)
     embeddings = 0.5 * centres[labels] + torch.randn(size, DIM, generator=generator)
@@ -256,19 +257,47 @@ def host_sync(step: Step, exempt: bool) -> str:
     return "none"
 
 
+def gradient_of(loss: nn.Module, size: int, device: str, compiled: bool = False) -> Tensor:
+    """The gradient at the third batch; a memory is not empty then."""
+    call = torch.compile(loss, dynamic=False) if compiled else loss
+    torch.manual_seed(1)
+    for seed in range(3):
+        embeddings, labels = batch_of(size, device, seed)
+        call(embeddings, labels).backward()
+    assert embeddings.grad is not None
+    return embeddings.grad.cpu()
+
+
+def relative_error(found: Tensor, expected: Tensor) -> float:
+    return float((found - expected).norm() / expected.norm().clamp_min(1e-12))
+
+
 def gradient_error(name: str, miner: str | None, size: int) -> float:
     """How far the gradient on the GPU is from the CPU's, relative to its length; both with the same random numbers."""
     found = []
-    for device in ("cpu", "cuda"):
-        embeddings, labels = batch_of(size, device)
+    for device in ("cuda", "cpu"):
         torch.manual_seed(0)  # proxies
         loss = our_loss(name, miner, size, generator=torch.Generator().manual_seed(0)).to(device)
-        for _ in range(3):  # a memory is not empty then
-            embeddings.grad = None
-            loss(embeddings, labels).backward()
-        assert embeddings.grad is not None
-        found.append(embeddings.grad.cpu())
-    return float((found[1] - found[0]).norm() / found[0].norm().clamp_min(1e-12))
+        found.append(gradient_of(loss, size, device))
+    return relative_error(*found)
+
+
+def compiled_gradients(size: int, only: list[str], device: str) -> list[Row]:
+    """How far the gradient of every compiled objective is from the eager one's, with the same random numbers."""
+    torch._dynamo.config.recompile_limit = 64  # every objective shares the code of Loss.forward
+    torch._inductor.config.fallback_random = True  # torch's own random numbers, at the cost of a kernel each
+    rows = []
+    for name, miner in gpu_combinations(only):
+        found = []
+        for compiled in (True, False):
+            torch.manual_seed(0)  # proxies
+            found.append(gradient_of(our_loss(name, miner, size).to(device), size, device, compiled))
+        error = relative_error(*found)
+        row = {"objective": name, "miner": shown_miner(name, miner), "gradient_error": error}
+        rows.append(row | {"missed": not error < GRADIENT_ERROR})
+        end = "  MISSED" if rows[-1]["missed"] else ""
+        print(f"{name:<28}{row['miner']:<17}{error:>14.1e}{end}", flush=True)
+    return rows
 
 
 def gpu_combinations(only: list[str]) -> list[Combination]:
@@ -376,6 +405,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2.0, help="time for each comparison")
     parser.add_argument("--threads", type=int, help="CPU threads; fewer than cores where others use the machine")
     parser.add_argument("--profile", metavar="OBJECTIVE", help="show what a step of this objective is made of")
+    parser.add_argument("--gradients", action="store_true", help="compare gradients, compiled and eager")
     parser.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 1) - 4), help="processes that compile")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the table here")
     options = parser.parse_args()
@@ -384,7 +414,10 @@ def main() -> None:
     if options.profile:
         profile(options.profile, options.device, options.batch[0])
         return
-    if options.device == "cuda":
+    if options.gradients:
+        machine = options.device
+        rows = compiled_gradients(options.batch[0], options.only, options.device)
+    elif options.device == "cuda":
         machine = torch.cuda.get_device_name()
         rows = on_gpu(options.batch[0], options.only, options.seconds, options.workers)
     else:

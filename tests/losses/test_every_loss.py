@@ -252,10 +252,27 @@ def test_compiled_to_machine_code(name: str) -> None:
     embeddings, labels = batch()
     loss, tuples = build(name), tuples_for(name, labels)
     compiled = torch.compile(loss)
-    value = compiled(embeddings.requires_grad_(), labels, tuples)
-    torch.testing.assert_close(value, loss(embeddings, labels, tuples))
-    value.backward()
-    assert torch.isfinite(embeddings.grad).all()
+    embeddings.requires_grad_()
+    found, expected = compiled(embeddings, labels, tuples), loss(embeddings, labels, tuples)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(*(torch.autograd.grad(value, embeddings) for value in (found, expected)))
+    torch.compiler.reset()
+
+
+@needs_compiler
+@pytest.mark.long
+@pytest.mark.parametrize("name", NAMES)
+@torch._inductor.config.patch(fallback_random=True)  # the same draws as without compiling
+def test_compiled_with_its_miner_the_gradient_is_the_same(name: str) -> None:
+    """As training on a GPU runs it: loss and miner in one graph."""
+    embeddings, labels = batch()
+    values = []
+    for compiled in (True, False):
+        torch.manual_seed(0)
+        loss = oodml.make_loss(name, num_classes=CLASSES, embedding_dim=DIM)
+        call = torch.compile(loss, dynamic=False) if compiled else loss
+        values.append(call(embeddings.requires_grad_(), labels))
+    torch.testing.assert_close(*(torch.autograd.grad(value, embeddings) for value in values))
     torch.compiler.reset()
 
 
@@ -265,8 +282,10 @@ def test_compiled_to_machine_code(name: str) -> None:
 def test_compiled_with_a_miner_that_has_a_generator(name: str) -> None:
     """The graph breaks where the generator is used and goes on behind it; draws are those of the eager loss."""
     embeddings, labels = batch()
-    compiled, eager = torch.compile(build(name)), build(name)
-    torch.testing.assert_close(compiled(embeddings, labels), eager(embeddings, labels))
+    embeddings.requires_grad_()
+    found, expected = torch.compile(build(name))(embeddings, labels), build(name)(embeddings, labels)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(*(torch.autograd.grad(value, embeddings) for value in (found, expected)))
     torch.compiler.reset()
 
 

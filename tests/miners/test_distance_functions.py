@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor
@@ -108,3 +111,19 @@ def test_where_else(dtype: torch.dtype) -> None:
         where_else(mask, values, 0.25)
     where_else(mask, values, 0.25).sum().backward()  # a constant made in inference mode serves in training too
     assert torch.equal(values.grad, mask.to(dtype))
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="torch.compile needs a C compiler; none is installed")
+@pytest.mark.parametrize("function", [gram, squared_distance_matrix, distance_matrix])
+@pytest.mark.parametrize("anchors", [None, 4])
+def test_compiled_gradients(function: Callable[..., Tensor], anchors: int | None) -> None:
+    """torch 2.11 lost or spoilt them where a result was written in place, and where a diagonal was a view."""
+    x = rows(dtype=torch.float32).requires_grad_()
+    weights = torch.randn(7, 7, generator=torch.Generator().manual_seed(1))[:anchors]
+
+    def weighed(x: Tensor) -> Tensor:
+        return (function(x, anchors) * weights).sum()
+
+    found, expected = torch.compile(weighed, dynamic=False)(x), weighed(x)
+    torch.testing.assert_close(*(torch.autograd.grad(value, x) for value in (found, expected)))
+    torch.compiler.reset()

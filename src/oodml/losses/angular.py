@@ -16,7 +16,7 @@ from oodml.losses._norms import norm_penalty
 from oodml.losses._tuples import PairMaskLoss
 from oodml.losses.npair import npair_terms
 from oodml.miners import Miner
-from oodml.miners._distances import gram, unit_rows, where_else
+from oodml.miners._distances import diagonal, gram, unit_rows, where_else
 from oodml.miners.npair import one_a_row
 
 _WIDEST = 65.0  # degrees; beyond it e^{±16 tan²α} leaves the range of float32
@@ -76,5 +76,5 @@ class Angular(PairMaskLoss):
         products = gram(embeddings, anchors)
         angle = angular_terms(gram(unit_rows(embeddings)), negatives, self.alpha)
         terms = npair_terms(products, negatives).add(angle, alpha=self.weight)
-        penalty = norm_penalty(products.diagonal(), self.squared_norm)
+        penalty = norm_penalty(diagonal(products), self.squared_norm)
         return torch.add(masked_mean(terms, positives), penalty, alpha=self.nu)

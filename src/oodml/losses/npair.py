@@ -12,7 +12,7 @@ from oodml.losses._distances import masked_logsumexp, masked_mean
 from oodml.losses._norms import norm_penalty
 from oodml.losses._tuples import PairMaskLoss
 from oodml.miners import Miner
-from oodml.miners._distances import gram
+from oodml.miners._distances import diagonal, gram
 from oodml.miners.npair import one_a_row
 
 
@@ -51,4 +51,4 @@ class NPair(PairMaskLoss):
             positives = one_a_row(positives, self.generator)
         products = gram(embeddings, anchors)
         term = masked_mean(npair_terms(products, negatives), positives)
-        return torch.add(term, norm_penalty(products.diagonal(), self.squared_norm), alpha=self.nu)
+        return torch.add(term, norm_penalty(diagonal(products), self.squared_norm), alpha=self.nu)

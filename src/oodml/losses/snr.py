@@ -12,7 +12,7 @@ from oodml.losses._base import Tuples
 from oodml.losses._distances import Distances, active_mean, all_triplets_hinge
 from oodml.losses._tuples import TupleLoss
 from oodml.miners import Miner
-from oodml.miners._distances import positives_and_negatives
+from oodml.miners._distances import diagonal, positives_and_negatives
 
 _SMALLEST = 1e-8  # ‖c‖² that noise is divided by
 
@@ -27,11 +27,11 @@ class _RelativeNoise(torch.autograd.Function):
     def forward(ctx: Any, anchors: Tensor, references: Tensor) -> Tensor:
         x = torch.sub(references, references.sum(1, keepdim=True), alpha=1 / references.shape[1])
         products = x[: len(anchors)] @ x.T
-        squares = products.diagonal()
+        squares = diagonal(products)
         if len(anchors) < len(x):
             squares = torch.cat([squares, x[len(anchors) :].square().sum(1)])
         signal = squares[: len(anchors), None].clamp_min(_SMALLEST)
-        ratios = torch.sub(squares, products, alpha=2).div_(signal)
+        ratios = torch.sub(squares, products, alpha=2) / signal
         ctx.save_for_backward(x, signal, ratios)
         return ratios
 

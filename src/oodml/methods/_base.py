@@ -15,6 +15,13 @@ from oodml.losses import Loss
 from oodml.models.embedder import Embedder, Outputs, Pooled
 from oodml.models.heads import Head
 
+# What `torch.compile` is told about objectives. A backward pass that is handed a tensor and a view of it may be written
+# over the one before it has read the other (torch 2.13 and before), so nothing is written over: batches are small.
+COMPILED_OBJECTIVE: dict[str, Any] = {
+    "dynamic": False,
+    "options": {"inplace_buffers": False, "allow_buffer_reuse": False},
+}
+
 
 @dataclass(frozen=True)
 class Context:
@@ -103,7 +110,7 @@ class Method(nn.Module):
         """Compile what a step spends its kernel launches on; the losses, unless a method knows better."""
         for module in self.modules():
             if isinstance(module, Loss):
-                module.compile(dynamic=False)
+                module.compile(**COMPILED_OBJECTIVE)
 
     def test_embedding(self, outputs: Outputs) -> Tensor:
         """The embedding users get, (b, embedding_dim), on the sphere where the method's loss is."""

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from oodml._errors import OodmlError, unknown_name
 from oodml.methods import register_method
-from oodml.methods._base import Batch, Context, Method
+from oodml.methods._base import COMPILED_OBJECTIVE, Batch, Context, Method
 from oodml.methods._branches import Branches
 from oodml.methods._distillation import (
     DISTILLATIONS,
@@ -184,7 +184,7 @@ class S2SD(Method):
 
     def compile_parts(self) -> None:
         """All spaces as one graph: five losses and their distillation are hundreds of small kernels otherwise."""
-        self.terms = torch.compile(self.terms, dynamic=False)  # type: ignore[method-assign]
+        self.terms = torch.compile(self.terms, **COMPILED_OBJECTIVE)  # type: ignore[method-assign]
 
     def test_embedding(self, outputs: Outputs) -> Tensor:
         embeddings = outputs.heads[HEAD]

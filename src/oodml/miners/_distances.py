@@ -61,6 +61,21 @@ def _constant(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
         return torch.full((), value, dtype=dtype, device=device)
 
 
+def diagonal(matrix: Tensor) -> Tensor:
+    """The entries (i, i) of a matrix (a, b), a ≤ b.
+
+    No view of it where this is compiled: a backward pass that is handed both may be written over the matrix before it
+    has read the view (torch 2.13 and before).
+    """
+    if torch.compiler.is_compiling():
+        places = torch.arange(len(matrix), device=matrix.device)
+        return matrix[places, places]
+    return matrix.diagonal()
+
+
+# In the functions below nothing that `forward` returns is written in place: compiled by torch 2.11, its gradient is 0.
+
+
 class _Gram(torch.autograd.Function):
     """x xᵀ, whose gradient (G + Gᵀ) x is one matrix product where autograd's own rule takes two."""
 
@@ -119,7 +134,7 @@ class _Euclidean(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, references: Tensor, unit: bool) -> Tensor:
-        distances = _squared(x, references).clamp_min_(EPSILON).sqrt_()
+        distances = _squared(x, references).clamp_min(EPSILON).sqrt()
         ctx.save_for_backward(x, references, distances)
         ctx.unit = unit
         return distances
@@ -134,10 +149,10 @@ class _Euclidean(torch.autograd.Function):
 def _squared(x: Tensor, references: Tensor) -> Tensor:
     """Norms are read off the products, so that anchors that are equal come out exactly 0 apart."""
     products = x @ references.T
-    norms = others = products.diagonal()
+    norms = others = diagonal(products)
     if len(x) < len(references):
         others = torch.cat([norms, references[len(x) :].square().sum(1)])
-    return (norms[:, None] + others).sub_(products, alpha=2)
+    return torch.sub(norms[:, None] + others, products, alpha=2)
 
 
 def _sum_of_differences(weights: Tensor, x: Tensor, references: Tensor, unit: bool) -> Tensor:
