@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 import oodml
 from oodml import OodmlError, make_batch_sampler
+from oodml.data.samplers import _base as samplers_base
 from oodml.data.samplers._base import ClassIndex, _distinct
+from oodml.data.samplers.spc import SPC
 
 
 def labels_of(sizes: list[int], seed: int = 0) -> np.ndarray:
@@ -88,6 +90,41 @@ def test_length_seed_and_epoch(name: str):
     sampler.set_epoch(0)
     walk = [*sampler, *sampler]  # without set_epoch the next epoch follows by itself
     assert np.array_equal(walk, [*first, *second])
+
+
+@pytest.mark.parametrize("ahead", [1, 3, 16])
+def test_batches_drawn_ahead_are_those_of_one_by_one(ahead: int, monkeypatch):
+    """However many are drawn at once; a walk that is sent elsewhere on its way does not go on with what it had."""
+    labels = labels_of([7] * 20)
+    sampler = make_batch_sampler("spc", labels, batch_size=16, seed=3)
+    expected = [[sampler.draw(np.random.default_rng((3, epoch, number))) for number in range(8)] for epoch in range(3)]
+    monkeypatch.setattr(samplers_base, "_AHEAD", ahead)
+    assert np.array_equal(list(sampler), expected[0])
+    walk = iter(sampler)
+    assert np.array_equal(list(islice(walk, 2)), expected[1][:2])
+    sampler.set_epoch(2)
+    assert np.array_equal(list(islice(walk, 3)), expected[2][:3])
+    sampler.load_state_dict({**sampler.state_dict(), "position": 6})
+    assert np.array_equal(list(walk), expected[2][6:])
+
+
+def test_a_sampler_that_looks_at_embeddings_draws_after_it_has_seen_them():
+    class Looking(SPC):
+        uses_embeddings = True
+        shown = 0
+
+        def update(self, indices, embeddings):
+            self.shown += 1
+
+        def draw(self, rng):
+            return np.full(4, self.shown)
+
+    sampler = Looking(labels_of([7] * 20), batch_size=4)
+    drawn = []
+    for batch in islice(sampler, 3):
+        drawn.append(int(batch[0]))
+        sampler.update(np.arange(4), np.zeros((4, 2)))
+    assert drawn == [0, 1, 2]
 
 
 @pytest.mark.parametrize("name", ["spc", "spc-r"])

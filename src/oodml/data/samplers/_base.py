@@ -14,6 +14,8 @@ import numpy as np
 
 from oodml._errors import OodmlError
 
+_AHEAD = 16  # batches drawn at once
+
 
 class ClassIndex:
     """Positions of the pictures, grouped by class; classes without pictures are left out."""
@@ -62,6 +64,7 @@ class BatchSampler(ABC):
     """
 
     notes: tuple[str, ...] = ()
+    uses_embeddings: bool = False  # True: `update` changes what is drawn, so batches are drawn one by one
 
     def __init__(self, labels: np.ndarray, batch_size: int, seed: int, rank: int, world_size: int) -> None:
         labels = np.asarray(labels)
@@ -89,12 +92,24 @@ class BatchSampler(ABC):
         return self._length
 
     def __iter__(self) -> Iterator[np.ndarray]:
+        ahead: list[np.ndarray] = []
+        place: tuple[int, int] | None = None  # whose batch is the first of `ahead`
         while self.position < len(self):
-            batch = self.draw(np.random.default_rng((self.seed, self.epoch, self.position)))
+            if not ahead or place != (self.epoch, self.position):
+                ahead = self._draw_ahead()
+            batch = ahead.pop(0)
             self.position += 1  # before the step: a checkpoint written after it goes on with the next batch
+            place = self.epoch, self.position
             share = len(batch) // self.world_size
             yield batch[self.rank * share : (self.rank + 1) * share]
         self.epoch, self.position = self.epoch + 1, 0
+
+    def _draw_ahead(self) -> list[np.ndarray]:
+        """The next batches of this epoch: one alone, between two steps of a network, finds the processor's caches
+        full of that and takes five times as long."""
+        count = 1 if self.uses_embeddings else _AHEAD
+        numbers = range(self.position, min(self.position + count, len(self)))
+        return [self.draw(np.random.default_rng((self.seed, self.epoch, number))) for number in numbers]
 
     def set_epoch(self, epoch: int) -> None:
         """Go to the start of `epoch`; a sampler that was resumed inside it stays where it is."""
