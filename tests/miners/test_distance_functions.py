@@ -15,6 +15,7 @@ from oodml.miners._distances import (
     gram,
     squared_distance_matrix,
     unit_rows,
+    unit_rows_at_once,
     where_else,
 )
 
@@ -27,6 +28,18 @@ def test_unit_rows() -> None:
     x = rows()
     torch.testing.assert_close(unit_rows(x), x / x.square().sum(1, keepdim=True).sqrt())
     assert torch.autograd.gradcheck(unit_rows, x.requires_grad_())
+
+
+@pytest.mark.parametrize("size", [1e-6, 1.0, 1e6])
+def test_unit_rows_at_once(size: float) -> None:
+    """The form for a GPU, which a CPU can run too: the same rows, and the same gradients."""
+    x = (size * rows()).requires_grad_()
+    weights = rows().flip(0)
+    found, expected = unit_rows_at_once(x), unit_rows(x)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(
+        *(size * torch.autograd.grad((unit * weights).sum(), x)[0] for unit in (found, expected))
+    )
 
 
 @pytest.mark.parametrize("size", [0.0, 1e-10, 1e-4, 1e4, 1e15])

@@ -38,13 +38,23 @@ class _Unit(torch.autograd.Function):
 
 def unit_rows(x: Tensor) -> Tensor:
     """The rows divided by their Euclidean norms, (b, d) -> (b, d)."""
-    return _Unit.apply(x)
+    return unit_rows_at_once(x) if x.is_cuda and _runs_now(x) else _Unit.apply(x)
+
+
+def unit_rows_at_once(x: Tensor) -> Tensor:
+    """The same by PyTorch's root-mean-square norm: on a GPU one kernel forth and one back, five fewer than `_Unit`.
+
+    It divides by √(‖x‖² + tiny²) where `_Unit` divides by max(‖x‖, tiny).
+    """
+    dim = x.shape[1]
+    scale = _constant((dim,), dim**-0.5, x.dtype, x.device)
+    return torch.nn.functional.rms_norm(x, (dim,), scale, _SMALLEST**2 / dim)
 
 
 def where_else(mask: Tensor, values: Tensor, otherwise: float) -> Tensor:
     """The values where the mask is True and a number elsewhere; on a GPU without a kernel that writes the number."""
     if _runs_now(values):
-        return torch.where(mask, values, _constant(otherwise, values.dtype, values.device))
+        return torch.where(mask, values, _constant((), otherwise, values.dtype, values.device))
     return torch.where(mask, values, otherwise)
 
 
@@ -56,9 +66,9 @@ def _runs_now(x: Tensor) -> bool:
 
 
 @functools.lru_cache(maxsize=64)
-def _constant(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
+def _constant(shape: tuple[int, ...], value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
     with torch.inference_mode(False):
-        return torch.full((), value, dtype=dtype, device=device)
+        return torch.full(shape, value, dtype=dtype, device=device)
 
 
 def diagonal(matrix: Tensor) -> Tensor:
