@@ -46,7 +46,7 @@ class Job:
     source: Source
     embedder: Embedder
     method: Method
-    optimiser: torch.optim.Optimizer
+    optimiser: torch.optim.Adam
     schedule: Callable[[int], float]
     sampler: BatchSampler
     labels: Tensor

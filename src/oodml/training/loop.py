@@ -14,6 +14,7 @@ from oodml.training import distributed
 from oodml.training.console import Console
 from oodml.training.job import Job
 from oodml.training.judge import judge
+from oodml.training.optimiser import update
 from oodml.training.progress import Keeper, Progress, Stopwatch
 from oodml.training.saving import Saver
 from oodml.training.schedule import set_learning_rates
@@ -65,7 +66,7 @@ def take_step(job: Job, step: int, batches: list[np.ndarray], watch: LossWatch, 
             loss = method.loss(batch, embedder, step)
         loss.backward()
         distributed.sum_gradients(embedder.backbone)
-        optimiser.step()
+        update(optimiser)
         optimiser.zero_grad(set_to_none=True)
         watch.record(step, positions, loss)
     method.after_step(embedder, step)
