@@ -9,7 +9,7 @@ CPU: ours and the peer's step take turns, so that whatever else the machine does
 and the ratio of medians. `floor` is the ratio that must hold; the program exits with 1 where one does not.
 
 GPU: several processes share the work of compiling, and then measure one at a time while the others wait. The times are
-those of launching kernels, which depends on what else the host does: the best of three rounds that lie apart, beside the
+those of launching kernels, and depend on what else the host does: the best of three rounds that lie apart, beside the
 time of launching one kernel then. What makes the host wait for the device, or has another gradient than on the CPU,
 counts as missed.
 
@@ -377,9 +377,8 @@ def on_gpu(size: int, only: list[str], seconds: float, workers: int) -> list[Row
     processes = [context.Process(target=gpu_worker, args=(s, size, seconds, ready, turn, results)) for s in shares]
     for process in processes:
         process.start()
-    print(
-        f"{'objective':<28}{'miner':<17}{'eager ms':>10}{'compiled ms':>13}{'gradient off':>14}{'a launch, us':>14}  host sync"
-    )
+    titles = f"{'eager ms':>10}{'compiled ms':>13}{'gradient off':>14}{'a launch, us':>14}  host sync"
+    print(f"{'objective':<28}{'miner':<17}{titles}")
     rows = []
     while len(rows) < len(combinations):
         row = results.get(timeout=300)
@@ -388,7 +387,8 @@ def on_gpu(size: int, only: list[str], seconds: float, workers: int) -> list[Row
         end = "  MISSED" if row["missed"] else ""
         print(
             f"{row['objective']:<28}{row['miner']:<17}{row['eager_ms']:>10.2f}{time_compiled:>13}"
-            f"{row['gradient_error']:>14.1e}{min(row['launch_us']):>14.1f}  {row['host_sync']}{end}{'  ' + row['error'] if row['error'] else ''}",
+            f"{row['gradient_error']:>14.1e}{min(row['launch_us']):>14.1f}  {row['host_sync']}{end}"
+            f"{'  ' + row['error'] if row['error'] else ''}",
             flush=True,
         )
     for process in processes:
