@@ -31,7 +31,7 @@ class _RelativeNoise(torch.autograd.Function):
         if len(anchors) < len(x):
             squares = torch.cat([squares, x[len(anchors) :].square().sum(1)])
         signal = squares[: len(anchors), None].clamp_min(_SMALLEST)
-        ratios = torch.sub(squares, products, alpha=2) / signal
+        ratios = torch.sub(squares, products, alpha=2) / signal  # not in place: see `_Gram` and its neighbours
         ctx.save_for_backward(x, signal, ratios)
         return ratios
 

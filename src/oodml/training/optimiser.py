@@ -13,11 +13,11 @@ def update(optimiser: torch.optim.Adam) -> None:
     On a CPU its kernel is called directly: between the passes of a network the many lines around it are no longer in
     the processor's caches, and take longer than the kernel. Parameters without a state yet get theirs from torch.
     """
-    groups = [[p for p in group["params"] if p.grad is not None] for group in optimiser.param_groups]
-    if not all(p in optimiser.state and _is_plain(p) for params in groups for p in params):
+    if not all(_is_ready(optimiser, p) for group in optimiser.param_groups for p in group["params"]):
         optimiser.step()
         return
-    for group, params in zip(optimiser.param_groups, groups, strict=True):
+    for group in optimiser.param_groups:
+        params = [p for p in group["params"] if p.grad is not None]
         if not params:
             continue
         states = [optimiser.state[p] for p in params]
@@ -40,5 +40,8 @@ def update(optimiser: torch.optim.Adam) -> None:
         )
 
 
-def _is_plain(parameter: Tensor) -> bool:
-    return parameter.is_cpu and parameter.dtype == torch.float32
+def _is_ready(optimiser: torch.optim.Adam, parameter: Tensor) -> bool:
+    """Whether it rests, or the kernel can be called for it. The first one on a GPU says no, and nothing is gathered."""
+    if parameter.grad is None:
+        return True
+    return parameter.is_cpu and parameter.dtype == torch.float32 and parameter in optimiser.state
