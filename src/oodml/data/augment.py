@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -51,23 +51,34 @@ def random_resized_crop(
     Everything stays on the device of `heights`; only the random numbers are drawn where the generator lives.
     """
     draws = _uniform((5, 10, len(heights)), heights.device, generator)
-    sides = torch.stack([heights, widths]).double()  # (2, b): both axes at once, for there are many small operations
+    if draws.is_cpu:  # many operations on few numbers: NumPy's calls cost a third of torch's
+        numbers = draws.numpy()
+        fields = np.zeros((8, len(heights)), dtype=np.int64)
+        fields[:4] = _boxes(np, numbers, np.stack([heights.numpy(), widths.numpy()]), scale, ratio)
+        fields[4:6] = size
+        return Views(*map(torch.from_numpy, fields), torch.from_numpy(numbers[4, 0] < flip))
+    boxes = _boxes(torch, draws, torch.stack([heights, widths]), scale, ratio).long()
+    whole, zero = torch.full_like(heights, size), torch.zeros_like(heights)
+    return Views(*boxes, whole, whole, zero, zero, draws[4, 0] < flip)
+
+
+def _boxes(lib: Any, draws: Any, sides: Any, scale: tuple[float, float], ratio: tuple[float, float]) -> Any:
+    """Top, left, height and width of the boxes (4, b) for random numbers (5, 10, b) and sides (2, b).
+
+    `lib` is torch or NumPy, by whatever they call alike; both axes at once, for there are many small operations.
+    """
     area = sides.prod(0) * (scale[0] + draws[0] * (scale[1] - scale[0]))
     low, high = math.log(ratio[0]), math.log(ratio[1])
-    aspect = torch.exp(low + draws[1] * (high - low))
-    tries = torch.stack([area / aspect, area * aspect]).sqrt_().round_()  # (2, 10, b)
+    aspect = lib.exp(low + draws[1] * (high - low))
+    tries = lib.round(lib.sqrt(lib.stack([area / aspect, area * aspect])))  # (2, 10, b)
     fits = ((tries > 0) & (tries <= sides[:, None])).all(0)
-    first = fits.to(torch.int8).argmax(0, keepdim=True).expand(2, 1, -1)  # 0 also where none fits
-    box = tries.gather(1, first)[:, 0]
-    corner = (draws[2:4].gather(1, first)[:, 0] * (sides - box + 1)).floor_()
-    chosen, ok = torch.cat([corner, box]), fits.any(0)
-    if ok.is_cuda or not ok.all():  # on a CPU looking costs nothing
-        # No try fits (a very long picture): the largest centred box whose ratio is allowed.
-        centred = torch.minimum(sides, torch.stack([sides[1] / ratio[0], sides[0] * ratio[1]]).round_())
-        chosen = torch.where(ok, chosen, torch.cat([((sides - centred) / 2).floor_(), centred]))
-    whole, zero = torch.full_like(heights, size), torch.zeros_like(heights)
-    top, left, box_height, box_width = chosen.long()
-    return Views(top, left, box_height, box_width, whole, whole, zero, zero, draws[4, 0] < flip)
+    first = fits & ((fits * 1).cumsum(0) == 1)  # of the tries; none where none fits
+    box = (tries * first).sum(1)
+    corner = (draws[2:4] * first).sum(1) * (sides - box + 1)
+    # No try fits (a very long picture): the largest centred box whose ratio is allowed.
+    centred = lib.minimum(sides, lib.round(lib.stack([sides[1] / ratio[0], sides[0] * ratio[1]])))
+    fallback = lib.concatenate([(sides - centred) / 2, centred])
+    return lib.floor(lib.where(box[0] > 0, lib.concatenate([corner, box]), fallback))
 
 
 def centre_crop(heights: Tensor, widths: Tensor, short_side: int, size: int) -> Views:
@@ -142,7 +153,8 @@ def _bands(
 
 def enlarges(views: Views) -> bool:
     """Whether no view shrinks its box, so that plain bilinear interpolation is the antialiased one. For a CPU."""
-    return bool(((views.height <= views.rows) & (views.width <= views.columns)).all())
+    height, width, rows, columns = (field.numpy() for field in views[2:6])
+    return bool((height <= rows).all() and (width <= columns).all())
 
 
 def view_enlarged(pictures: Tensor, views: Views, size: int) -> Tensor:
@@ -151,20 +163,21 @@ def view_enlarged(pictures: Tensor, views: Views, size: int) -> Tensor:
     Bilinear interpolation at the places the window shows, held inside the box: the whole batch in one call, where
     `view_each` would spend its time on calling.
     """
-    top, left, box_height, box_width, rows, columns, y, x, flip = (field.numpy()[:, None] for field in views)
-    target = np.arange(size)
-
-    def places(target: np.ndarray, start: np.ndarray, length: np.ndarray, grid: np.ndarray, side: int) -> Tensor:
-        place = np.clip((target + 0.5) * (length / grid) + (start - 0.5), start, start + length - 1)
-        return torch.from_numpy((place * (2 / max(1, side - 1)) - 1).astype(np.float32))
-
-    down = places(target + y, top, box_height, rows, pictures.shape[1])
-    across = places(np.where(flip, size - 1 - target, target) + x, left, box_width, columns, pictures.shape[2])
+    # The fields in pairs, of the rows and of the columns: (2, b, 1) each.
+    start, length, grid, offset = np.stack([field.numpy() for field in views[:8]]).reshape(4, 2, -1, 1)
+    target = np.arange(0.5, size) + offset
+    flip = views.flip.numpy()
+    if flip.any():
+        target[1, flip] = target[1, flip, ::-1]
+    place = np.minimum(np.maximum(target * (length / grid) + (start - 0.5), start), start + (length - 1))
+    # -1 is the middle of the first pixel, 1 that of the last.
+    scale = np.array([[[2 / max(1, side - 1)]] for side in pictures.shape[1:3]])
+    down, across = torch.from_numpy((place * scale - 1).astype(np.float32))
     # Every pass over arrays of this size counts: one for the grid (a pair of numbers is a complex one), and one to
     # scale and to lay out the pixels as the networks want them.
-    grid = torch.view_as_real(torch.complex(across[:, None, :], down[:, :, None]))
+    pairs = torch.view_as_real(torch.complex(across[:, None, :], down[:, :, None]))
     planes = pictures.permute(0, 3, 1, 2).float()
-    seen = F.grid_sample(planes, grid, align_corners=True, padding_mode="border")
+    seen = F.grid_sample(planes, pairs, align_corners=True, padding_mode="border")
     return torch.mul(seen, 1 / 255, out=torch.empty_like(seen, memory_format=torch.channels_last))
 
 

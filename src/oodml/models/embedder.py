@@ -87,11 +87,13 @@ class Embedder(nn.Module):
         if self.gather is not None and self.training:
             flat = self.gather(flat)
         flat = flat / self.feature_scale
+        if flat.shape[1] == self.feature_dim:
+            return Pooled(flat)
         average, rest = flat[:, : self.feature_dim], flat[:, self.feature_dim :]
         if inputs.ndim == 4 and self.window is not None:
             reach = self.feature_dim * self.needs_max
             return Pooled(average, rest[:, :reach] if reach else None, rest[:, reach:])
-        return Pooled(average, rest if rest.shape[1] else None)
+        return Pooled(average, rest)
 
     def apply_heads(self, pooled: Pooled, names: Iterable[str] | None = None) -> Outputs:
         """The heads' raw outputs on given features; `names` restricts them."""

@@ -67,7 +67,6 @@ def take_step(job: Job, step: int, batches: list[np.ndarray], watch: LossWatch, 
         loss.backward()
         distributed.sum_gradients(embedder.backbone)
         update(optimiser)
-        optimiser.zero_grad(set_to_none=True)
         watch.record(step, positions, loss)
     method.after_step(embedder, step)
 
