@@ -58,7 +58,8 @@ def choose_partners(positives: Tensor, negatives: Tensor, generator: torch.Gener
     count, width = positives.shape
     # The float64 that they are added up in, so that no kernel converts them.
     weights = torch.empty(2 * count, width, dtype=torch.float64, device=positives.device)
-    weights[:count], weights[count:] = positives, negatives
+    for part, given in ((weights[:count], positives), (weights[count:], negatives)):
+        part.copy_(given.view(torch.uint8) if given.dtype == torch.bool else given)  # torch reads bytes faster
     columns, totals = _columns_at(weights, uniforms(len(weights), weights.device, generator))
     return Partners(columns.view(2, -1), torch.minimum(*totals.view(2, -1)) > 0)
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from oodml._errors import OodmlError
 from oodml.miners import register_miner
 from oodml.miners._base import PartnerMiner, Partners
-from oodml.miners._distances import same_class
+from oodml.miners._distances import except_where, same_class
 from oodml.miners._sampling import choose_partners
 
 _LARGEST = 4 * (1 - 1e-6)  # of d²: opposite points (d² = 4) have a density of 0 and would weigh infinitely much
@@ -34,12 +34,12 @@ def distance_weights(distances: Tensor, excluded: Tensor, dim: int, lower: float
 def log_weights(distances: Tensor, dim: int, lower: float, upper: float | None) -> Tensor:
     """log 1/q(d), and next to nothing beyond `upper`."""
     logs = log_inverse_density(distances, dim, lower)
-    return logs if upper is None else logs.masked_fill_(distances > upper, _LAST_RESORT)
+    return logs if upper is None else except_where(distances > upper, logs, _LAST_RESORT)
 
 
 def weights_without(excluded: Tensor, logs: Tensor) -> Tensor:
-    """The weights of the partners that are not `excluded`, which sum to 1; writes to `logs`."""
-    return logs.masked_fill_(excluded, -torch.inf).softmax(1)
+    """The weights of the partners that are not `excluded`, which sum to 1."""
+    return except_where(excluded, logs, -torch.inf).softmax(1)
 
 
 def check_range(lower: float, upper: float | None) -> None:

@@ -48,7 +48,7 @@ class Shared(PartnerMiner):
         logs = log_weights(distances, dim, self.lower, self.upper)
         same = same_class(labels, len(distances))
         negative, _ = choose(weights_without(same, logs), self.generator)
-        third = labels.index_select(0, negative)[:, None] == labels
-        weights = weights_without(third, logs) if self.mode == "full" else ~(same | third)
+        taken = same.logical_or_(labels.index_select(0, negative)[:, None] == labels)
+        weights = weights_without(taken, logs) if self.mode == "full" else ~taken
         positive, found = choose(weights, self.generator)
         return Partners(torch.stack([positive, negative]), found)
