@@ -11,6 +11,7 @@ from oodml import OodmlError
 from oodml.data import Transforms
 from oodml.data.augment import (
     Views,
+    _boxes,
     centre_crop,
     random_resized_crop,
     squeezed_random_crop,
@@ -134,6 +135,14 @@ def test_boxes_follow_torchvisions_algorithm(scale: tuple[float, float]):
     assert torch.equal(views.flip, torch.from_numpy(draws[4, 0] < 0.5))
     assert ((views.top >= 0) & (views.top + views.height <= heights)).all()
     assert ((views.left >= 0) & (views.left + views.width <= widths)).all()
+
+
+def test_boxes_on_a_gpu_are_those_on_a_cpu():
+    """The one formula, by torch's operations (a GPU's) and by NumPy's, very long pictures among them."""
+    rng = np.random.default_rng(3)
+    draws, sides = rng.random((5, 10, 400)), rng.integers(1, 300, (2, 400))
+    found = _boxes(torch, torch.from_numpy(draws), torch.from_numpy(sides), (0.08, 1.0), (3 / 4, 4 / 3))
+    assert np.array_equal(found.numpy(), _boxes(np, draws, sides, (0.08, 1.0), (3 / 4, 4 / 3)))
 
 
 def test_crops_have_torchvisions_distribution(v2):

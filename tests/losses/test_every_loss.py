@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from typing import Any
 
 import pytest
@@ -240,12 +239,7 @@ def test_a_step_is_one_graph_without_a_look_at_a_value(name: str) -> None:
     torch.compiler.reset()
 
 
-needs_compiler = pytest.mark.skipif(
-    shutil.which("cc") is None, reason="torch.compile needs a C compiler; none is installed"
-)
-
-
-@needs_compiler
+@pytest.mark.compiler
 @pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_compiled_to_machine_code(name: str) -> None:
@@ -259,7 +253,7 @@ def test_compiled_to_machine_code(name: str) -> None:
     torch.compiler.reset()
 
 
-@needs_compiler
+@pytest.mark.compiler
 @pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 @torch._inductor.config.patch(fallback_random=True)  # the same draws as without compiling
@@ -276,7 +270,7 @@ def test_compiled_with_its_miner_the_gradient_is_the_same(name: str) -> None:
     torch.compiler.reset()
 
 
-@needs_compiler
+@pytest.mark.compiler
 @pytest.mark.long
 @pytest.mark.parametrize("name", TRIPLET)
 def test_compiled_with_a_miner_that_has_a_generator(name: str) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -121,7 +119,7 @@ def test_is_one_graph_to_the_compiler(name):
 
 
 @pytest.mark.long
-@pytest.mark.skipif(not any(map(shutil.which, ("cc", "gcc", "clang"))), reason="torch.compile needs a C compiler")
+@pytest.mark.compiler
 @pytest.mark.parametrize("name", PROXY + PAIR)
 def test_compiles(name):
     compiled_and_plain_agree(name, "inductor")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 
 import pytest
@@ -12,6 +11,7 @@ from torch import Tensor
 from oodml.miners._distances import (
     EPSILON,
     distance_matrix,
+    except_where,
     gram,
     squared_distance_matrix,
     unit_rows,
@@ -113,20 +113,21 @@ def test_a_trace_without_values_leaves_nothing_behind() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_where_else(dtype: torch.dtype) -> None:
+def test_where_else_and_except_where(dtype: torch.dtype) -> None:
     values = rows(dtype=dtype).requires_grad_()
     mask = values > 0
     for otherwise in (0.0, torch.inf, -torch.inf):
         found = where_else(mask, values, otherwise)
         assert found.dtype == dtype
         assert torch.equal(found, values.masked_fill(~mask, otherwise))
+        assert torch.equal(except_where(mask, values, otherwise), values.masked_fill(mask, otherwise))
     with torch.inference_mode():
         where_else(mask, values, 0.25)
     where_else(mask, values, 0.25).sum().backward()  # a constant made in inference mode serves in training too
     assert torch.equal(values.grad, mask.to(dtype))
 
 
-@pytest.mark.skipif(shutil.which("cc") is None, reason="torch.compile needs a C compiler; none is installed")
+@pytest.mark.compiler
 @pytest.mark.parametrize("function", [gram, squared_distance_matrix, distance_matrix])
 @pytest.mark.parametrize("anchors", [None, 4])
 def test_compiled_gradients(function: Callable[..., Tensor], anchors: int | None) -> None:

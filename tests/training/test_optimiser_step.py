@@ -38,6 +38,7 @@ def test_an_update_is_a_step_of_torch(exact: bool):
         step(right)
         left.step = lambda: (whole_steps.append(turn), step(left))  # noqa: B023 - called at once
         update(left)
+        assert all(parameter.grad is None for parameter in ours.parameters())
         assert all(torch.equal(a, b) for a, b in zip(ours.parameters(), theirs.parameters(), strict=True))
         if turn == 8:
             saved = copy.deepcopy(left.state_dict())

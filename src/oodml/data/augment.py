@@ -56,10 +56,10 @@ def random_resized_crop(
         fields = np.zeros((8, len(heights)), dtype=np.int64)
         fields[:4] = _boxes(np, numbers, np.stack([heights.numpy(), widths.numpy()]), scale, ratio)
         fields[4:6] = size
-        return Views(*map(torch.from_numpy, fields), torch.from_numpy(numbers[4, 0] < flip))
+        return Views._make(map(torch.from_numpy, [*fields, numbers[4, 0] < flip]))
     boxes = _boxes(torch, draws, torch.stack([heights, widths]), scale, ratio).long()
     whole, zero = torch.full_like(heights, size), torch.zeros_like(heights)
-    return Views(*boxes, whole, whole, zero, zero, draws[4, 0] < flip)
+    return Views._make([*boxes, whole, whole, zero, zero, draws[4, 0] < flip])
 
 
 def _boxes(lib: Any, draws: Any, sides: Any, scale: tuple[float, float], ratio: tuple[float, float]) -> Any:
