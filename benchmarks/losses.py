@@ -4,6 +4,7 @@
     python benchmarks/losses.py --device cuda        # GPU: milliseconds, eager and compiled, and gradients
     python benchmarks/losses.py --device cuda --gradients         # no times: gradients compiled against eager
     python benchmarks/losses.py --device cuda --profile margin    # what one objective's step is made of
+    python benchmarks/losses.py --host               # what the host does for a compiled objective, without a GPU
 
 CPU: ours and the peer's step take turns, so that whatever else the machine does falls on both; the table shows medians
 and the ratio of medians. `floor` is the ratio that must hold; the program exits with 1 where one does not.
@@ -12,6 +13,9 @@ GPU: several processes share the work of compiling, and then measure one at a ti
 those of launching kernels, and depend on what else the host does: the best of three rounds that lie apart, beside the
 time of launching one kernel then. What makes the host wait for the device, or has another gradient than on the CPU,
 counts as missed.
+
+Host: a compiled objective on a CPU, on a batch so small (16, d 16) that what is left is the way to its kernels: guards,
+the calls of torch, autograd. On a GPU, its kernels one CUDA graph forth and one back, that is most of its time.
 
 `crossbatch:BASE` is the memory over another objective, measured when it is full.
 """
@@ -38,6 +42,7 @@ import oodml
 from oodml.losses import loss_record
 
 DIM, CLASSES, MEMORY = 512, 256, 1024
+HOST_BATCH, HOST_DIM = 16, 16  # next to no work
 EAGER_MS, COMPILED_MS = 2.0, 1.0  # on a GPU
 ROUNDS = 3  # of measurements there
 GRADIENT_ERROR = 0.01  # of the GPU's gradient; wrong ones are off by their whole length
@@ -131,21 +136,21 @@ def peers() -> dict[Combination, Callable[[], tuple[nn.Module, nn.Module | None]
     }
 
 
-def batch_of(size: int, device: str, seed: int = 0) -> tuple[Tensor, Tensor]:
+def batch_of(size: int, device: str, seed: int = 0, dim: int = DIM) -> tuple[Tensor, Tensor]:
     """Two samples a class, classes overlapping as at the start of training."""
     generator = torch.Generator().manual_seed(seed)
     labels = torch.arange(size) // 2
-    centres = torch.randn(size // 2, DIM, generator=generator)
-    embeddings = 0.5 * centres[labels] + torch.randn(size, DIM, generator=generator)
+    centres = torch.randn(size // 2, dim, generator=generator)
+    embeddings = 0.5 * centres[labels] + torch.randn(size, dim, generator=generator)
     return embeddings.to(device).requires_grad_(), labels.to(device)
 
 
-def our_loss(name: str, miner: str | None, size: int, **options: Any) -> nn.Module:
+def our_loss(name: str, miner: str | None, size: int, dim: int = DIM, **options: Any) -> nn.Module:
     name, _, base = name.partition(":")
     # The peer's memory holds the batch too; ours stands beside it. So both have MEMORY references.
     options |= {"memory_size": MEMORY - size} if name == "crossbatch" else {}
     options |= {"base": base} if base else {}
-    return oodml.make_loss(name, num_classes=CLASSES, embedding_dim=DIM, miner=miner, **options)
+    return oodml.make_loss(name, num_classes=CLASSES, embedding_dim=dim, miner=miner, **options)
 
 
 def our_step(name: str, miner: str | None, size: int, device: str, compiled: bool = False) -> Step:
@@ -285,9 +290,13 @@ def gradient_error(name: str, miner: str | None, size: int) -> float:
     return relative_error(*found)
 
 
+def compile_many() -> None:
+    torch._dynamo.config.recompile_limit = 64  # every objective shares the code of Loss.forward
+
+
 def compiled_gradients(size: int, only: list[str], device: str) -> list[Row]:
     """How far the gradient of every compiled objective is from the eager one's, with the same random numbers."""
-    torch._dynamo.config.recompile_limit = 64  # every objective shares the code of Loss.forward
+    compile_many()
     torch._inductor.config.fallback_random = True  # torch's own random numbers, at the cost of a kernel each
     rows = []
     for name, miner in gpu_combinations(only):
@@ -300,6 +309,35 @@ def compiled_gradients(size: int, only: list[str], device: str) -> list[Row]:
         rows.append(row | {"missed": not error < GRADIENT_ERROR})
         end = "  MISSED" if rows[-1]["missed"] else ""
         print(f"{name:<28}{row['miner']:<17}{error:>14.1e}{end}", flush=True)
+    return rows
+
+
+def host_times(only: list[str], seconds: float) -> list[Row]:
+    """Microseconds a compiled objective takes where there is next to nothing to compute; medians."""
+    torch.set_num_threads(1)
+    print(f"{'objective':<28}{'miner':<17}{'forth, us':>12}{'back, us':>12}")
+    rows = []
+    for name, miner in gpu_combinations(only):
+        embeddings, labels = batch_of(HOST_BATCH, "cpu", dim=HOST_DIM)
+        loss = our_loss(name, miner, HOST_BATCH, HOST_DIM)
+        call = torch.compile(loss)
+        for _ in range(-(-MEMORY // HOST_BATCH) + 20):  # a memory is full then
+            call(embeddings, labels).backward()
+        times: list[tuple[float, float]] = []
+        until = time.perf_counter() + seconds
+        while time.perf_counter() < until:
+            embeddings.grad = None
+            loss.zero_grad(set_to_none=True)
+            start = time.perf_counter()
+            value = call(embeddings, labels)
+            middle = time.perf_counter()
+            value.backward()
+            times.append((middle - start, time.perf_counter() - middle))
+        forth, back = (1e6 * statistics.median(part) for part in zip(*times, strict=True))
+        rows.append({"objective": name, "miner": shown_miner(name, miner), "forth_us": forth, "back_us": back})
+        rows[-1]["missed"] = False  # nothing is asked of these
+        print(f"{name:<28}{shown_miner(name, miner):<17}{forth:>12.0f}{back:>12.0f}", flush=True)
+        torch.compiler.reset()
     return rows
 
 
@@ -316,7 +354,7 @@ def gpu_combinations(only: list[str]) -> list[Combination]:
 def gpu_worker(share: list[Combination], size: int, seconds: float, ready: Any, turn: Any, results: Any) -> None:
     """Compile a share of the combinations beside the other workers; when all have, measure it alone, in rounds."""
     torch.set_num_threads(1)
-    torch._dynamo.config.recompile_limit = 64  # every objective shares the code of Loss.forward
+    compile_many()
     rows, steps = [], {}
     for name, miner in share:
         rows.append(first_facts(name, miner, size))
@@ -432,6 +470,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, help="CPU threads; fewer than cores where others use the machine")
     parser.add_argument("--profile", metavar="OBJECTIVE", help="show what a step of this objective is made of")
     parser.add_argument("--gradients", action="store_true", help="compare gradients, compiled and eager")
+    parser.add_argument("--host", action="store_true", help="what the host does for compiled objectives, on a CPU")
     parser.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 1) - 4), help="processes that compile")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the table here")
     options = parser.parse_args()
@@ -440,7 +479,10 @@ def main() -> None:
     if options.profile:
         profile(options.profile, options.device, options.batch[0])
         return
-    if options.gradients:
+    if options.host:
+        machine = platform.machine()
+        rows = host_times(options.only, options.seconds)
+    elif options.gradients:
         machine = options.device
         rows = compiled_gradients(options.batch[0], options.only, options.device)
     elif options.device == "cuda":
