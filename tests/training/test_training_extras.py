@@ -109,9 +109,13 @@ def test_a_sampler_that_looks_at_embeddings_gets_them_every_epoch(settings):
         def update(self, indices, embeddings):
             updates.append((len(indices), embeddings.shape))
 
+        def draw(self, rng):
+            updates.append("draw")
+            return super().draw(rng)
+
     register_batch_sampler("watching-test", Watching, replace=True)
     train(settings(sampler="watching-test", steps=None, epochs=2, selection="last"))
-    assert updates == [(64, (64, 8))] * 2
+    assert updates == [(64, (64, 8)), *["draw"] * 4] * 2  # before the first batch of an epoch is drawn
 
 
 def test_schedules():

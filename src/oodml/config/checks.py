@@ -31,7 +31,7 @@ def check_views(crop_scale: tuple[float, float] | None) -> None:
 
 
 def check_batches(batch_size: int, samples_per_class: int, sampler: str | Mapping[str, Any]) -> None:
-    """Raise where class groups cannot fill a batch or processes cannot share it."""
+    """Raise where a sampler cannot fill a batch or processes cannot share it."""
     import os
 
     import numpy as np
@@ -42,11 +42,6 @@ def check_batches(batch_size: int, samples_per_class: int, sampler: str | Mappin
     name = options.pop("name", None)
     if name not in list_batch_samplers():
         raise unknown_name("batch sampler", name, list_batch_samplers())
-    if batch_size % samples_per_class:
-        raise OodmlError(
-            f"batch_size={batch_size} does not hold whole groups of samples_per_class={samples_per_class} images: "
-            f"use {batch_size // samples_per_class * samples_per_class or samples_per_class * 2}."
-        )
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     if batch_size % processes:
         raise OodmlError(

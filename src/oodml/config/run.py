@@ -172,7 +172,8 @@ class RunConfig(BaseModel):
         values = self.resolved().as_dict()
         values["split"] = split_key(self.split)
         if isinstance(self.dataset, dict) and self.dataset_name != "folder":  # where a known set lies is not what it is
-            values["dataset"] = {key: value for key, value in self.dataset.items() if key != "root"}
+            options = {key: value for key, value in self.dataset.items() if key != "root"}
+            values["dataset"] = options if len(options) > 1 else self.dataset_name
         # A setting left open says nothing: dropped, so that settings added later do not rename the runs of today.
         values = {name: value for name, value in values.items() if value is not None and name not in NOT_HASHED}
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]

@@ -44,10 +44,10 @@ def load_images(
 
     A picture that cannot be read is left out and named in a warning (an error with `strict`); `Images.dataset` is the
     data set without those, and all positions refer to it. `short_side` (default: the transforms') is the size pictures
-    are shrunk to; `transforms` replaces the data set's own; `workers` decode (default: one a core).
+    are shrunk to; `transforms` replaces the data set's own, there too; `workers` decode (default: one a core).
     """
-    transforms = transforms or ds.transforms
-    short_side = transforms.short_side if short_side is None else short_side
+    ds = ds if transforms is None else replace(ds, transforms=transforms)
+    short_side = ds.transforms.short_side if short_side is None else short_side
     if short_side < 1:
         raise OodmlError(f"short_side must be at least 1 pixel, got {short_side}.")
     cache = open_or_build(ds, short_side, workers, quiet)
@@ -59,7 +59,7 @@ def load_images(
             raise OodmlError(f"{problem} Replace or remove them, or leave out strict to skip them.")
         warnings.warn(f"{problem} They are left out.", stacklevel=2)
         ds = ds.subset(cache.rows)
-    return Images(ds, cache, torch.device(device), transforms)
+    return Images(ds, cache, torch.device(device))
 
 
 class Images:
@@ -69,8 +69,8 @@ class Images:
     file into pinned memory and copied. Mean and standard deviation belong to the network, not here.
     """
 
-    def __init__(self, dataset: Dataset, cache: PixelCache, device: torch.device, transforms: Transforms) -> None:
-        self.dataset, self.device, self.transforms = dataset, device, transforms
+    def __init__(self, dataset: Dataset, cache: PixelCache, device: torch.device) -> None:
+        self.dataset, self.device, self.transforms = dataset, device, dataset.transforms
         self.heights, self.widths = cache.heights, cache.widths
         self._starts = cache.starts
         self._pixels = cache.pixels

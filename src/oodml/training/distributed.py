@@ -147,5 +147,5 @@ def average_buffers(module: nn.Module) -> None:
 def synchronise(module: nn.Module) -> None:
     """Give every process the main one's parameters and buffers."""
     if dist.is_initialized() and dist.get_world_size() > 1:
-        for tensor in module.state_dict().values():
-            dist.broadcast(tensor, src=0)
+        for tensor in (*module.parameters(), *module.buffers()):  # extra state lives on the host and starts alike
+            dist.broadcast(tensor.detach(), src=0)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps
+from PIL import Image
 from safetensors import safe_open
 from torch import Tensor
 from torch.nn import functional as F
@@ -17,11 +17,13 @@ from torch.nn import functional as F
 from oodml._errors import OodmlError
 from oodml.config import RunConfig
 from oodml.data import Dataset, load_dataset, load_images
+from oodml.data._sources import upright_rgb
 from oodml.evaluation import evaluate
 from oodml.methods import Context, Method, make_method
 from oodml.models.embedder import Embedder
 from oodml.training.distributed import Processes
 from oodml.training.initial import initial_backbone
+from oodml.training.result import load_result
 from oodml.training.scoring import embed
 from oodml.training.sets import choose_sets, choose_split
 from oodml.training.sources import ImageSource, ResizedSource, resized
@@ -140,7 +142,7 @@ def embed_run(
     config = RunConfig.load(Path(run) / "config.yaml")
     images = load_images(load_dataset(config.dataset if dataset is None else dataset), trained.device)
     found = images.dataset
-    if split is None and found.name != config.dataset_name:
+    if split is None and dataset is not None and not _is_own(found, dataset, config, run):
         indices = np.arange(len(found))
     else:
         chosen = choose_split(found, config.split if split is None else split)
@@ -150,6 +152,16 @@ def embed_run(
         trained.embedder, trained.method.test_embedding, source, indices, Processes(device=trained.device), 128
     )
     return rows, found.labels[indices]
+
+
+def _is_own(found: Dataset, given: str | Mapping[str, Any] | Dataset, config: RunConfig, run: str | Path) -> bool:
+    """Whether a data set is the one a run was trained on: a known one by its name, a folder by place or pictures."""
+    if found.name != config.dataset_name:
+        return False
+    if found.name != "folder" or found.fingerprint == load_result(run).data["dataset"]["fingerprint"]:
+        return True
+    roots = [Path(str(each.get("root"))).resolve() for each in (given, config.dataset) if isinstance(each, Mapping)]
+    return len(roots) == 2 and roots[0] == roots[1]
 
 
 def evaluate_run(
@@ -168,12 +180,13 @@ def _as_tensor(picture: Picture) -> Tensor:
     """(3, h, w) float32 in [0, 1], upright and RGB."""
     if isinstance(picture, str | Path):
         try:
-            picture = Image.open(picture)
-            picture.load()
+            picture = upright_rgb(Image.open(picture))
         except OSError as error:
             raise OodmlError(f"{picture} cannot be read as an image ({error}).") from error
+    elif isinstance(picture, Image.Image):
+        picture = upright_rgb(picture.copy())
     if isinstance(picture, Image.Image):
-        picture = np.asarray(ImageOps.exif_transpose(picture).convert("RGB"))
+        picture = np.asarray(picture)
     if isinstance(picture, np.ndarray):
         if picture.ndim != 3 or picture.shape[2] != 3:
             raise OodmlError(f"An array must be (height, width, 3), got {picture.shape}; a tensor (3, height, width).")

@@ -78,11 +78,18 @@ class Job:
         every = self.config.checkpoint_every
         return step % self.steps_per_epoch == 0 or (every is not None and step % every == 0)
 
-    def steps(self, start: int) -> Iterator[tuple[int, int, list[np.ndarray]]]:
-        """(step, epoch, its batches of positions in the fit set) from `start` on, one epoch after the other."""
+    def steps(
+        self, start: int, begin_epoch: Callable[[int], None] | None = None
+    ) -> Iterator[tuple[int, int, list[np.ndarray]]]:
+        """(step, epoch, its batches of positions in the fit set) from `start` on, one epoch after the other.
+
+        `begin_epoch` is called before the first batch of an epoch is drawn.
+        """
         batches: Iterator[np.ndarray] | None = None
         for step in range(start, self.stop):
             epoch, within = divmod(step, self.steps_per_epoch)
+            if within == 0 and begin_epoch is not None:
+                begin_epoch(epoch)
             if within == 0 or batches is None:
                 self.sampler.set_epoch(epoch)  # a sampler resumed inside this epoch stays where it is
                 batches = iter(self.sampler)

@@ -30,10 +30,11 @@ def fit(job: Job, progress: Progress, keeper: Keeper, saver: Saver, console: Con
     watch = LossWatch(config.log_every * method.batches_per_step, job.processes.device)
     clock = Stopwatch()
 
-    for step, epoch, batches in job.steps(progress.step):
-        if step % job.steps_per_epoch == 0:
-            method.on_epoch_start(epoch, embedder, lambda: fit_features(job))
-            refresh_sampler(job)
+    def begin_epoch(epoch: int) -> None:
+        method.on_epoch_start(epoch, embedder, lambda: fit_features(job))
+        refresh_sampler(job)
+
+    for step, epoch, batches in job.steps(progress.step, begin_epoch):
         embedder.backbone_frozen = step < warmup_steps
         set_learning_rates(job.optimiser, job.schedule(step))
         take_step(job, step, batches, watch, saver.last_good)

@@ -90,6 +90,7 @@ def git_commit() -> str | None:
     """The commit of the checkout this package runs from, with a '+' for changed files; None outside of one."""
     here = str(Path(__file__).parent)
     try:
+        _git("-C", here, "ls-files", "--error-unmatch", __file__)  # not a repository that only lies around this package
         commit = _git("-C", here, "rev-parse", "HEAD")
         return commit + ("+" if _git("-C", here, "status", "--porcelain", "--untracked-files=no", here) else "")
     except (OSError, subprocess.SubprocessError):

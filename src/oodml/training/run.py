@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from oodml.training.loggers import make_loggers
 from oodml.training.loop import fit
 from oodml.training.progress import BEST_ON_TEST, SELECTED, Keeper, Progress
 from oodml.training.result import FORMAT, Result, git_commit, load_result, versions
-from oodml.training.saving import Saver, resume
+from oodml.training.saving import Saver, other_settings, resume
 from oodml.training.scoring import check_metrics, embed, score, shape, untrained_reader
 from oodml.training.signals import stop_requests
 
@@ -45,38 +46,50 @@ def train(config: RunConfig | Mapping[str, Any], dataset: Dataset | None = None)
     out = Path(settings.out or f"runs/{settings.dataset_name}-{settings.method['name']}-{run_hash[:8]}")  # type: ignore[index]
     _check_folder(out, run_hash)
     if (out / "result.json").exists():
-        return load_result(out)
+        return _finished(out, settings, dataset)
     processes = distributed.join(settings.device)
     dataset = dataset if dataset is not None else load_dataset(settings.dataset)
-    if settings.selection != "val-then-full":
-        _run(settings, run_hash, out, dataset, processes, {}, stop_at=None)
-        return load_result(out)
-    search = settings.model_copy(update={"selection": "val", "out": str(out / "search")})
-    found = train(search, dataset)
-    chosen = found.data["selected"]
-    full = settings.model_copy(update={"selection": "last"})
-    facts = {"selection": "val-then-full", "search": {key: chosen[key] for key in ("step", "epoch", "val")}}
-    _run(full, run_hash, out, dataset, processes, facts, stop_at=chosen["step"] if settings.steps else chosen["epoch"])
+    search = None
+    if settings.selection == "val-then-full":
+        search = train(settings.model_copy(update={"selection": "val", "out": str(out / "search")}), dataset)
+    _run(settings, run_hash, out, dataset, processes, search)
     return load_result(out)
 
 
+def _finished(out: Path, settings: RunConfig, dataset: Dataset | None) -> Result:
+    """The result that is there, with a warning where it is one of other pictures."""
+    found = load_result(out)
+    try:
+        dataset = dataset if dataset is not None else load_dataset(settings.dataset)
+    except OodmlError:  # a result can be read where the pictures are not
+        return found
+    if found.data["dataset"].get("loaded", dataset.fingerprint) != dataset.fingerprint:
+        warnings.warn(
+            f"The pictures of {dataset.name!r} have changed since the run {out} was trained; this is its old result. "
+            "Remove the folder, or choose another `out`, to train again.",
+            stacklevel=3,
+        )
+    return found
+
+
 def _run(
-    config: RunConfig,
-    run_hash: str,
-    out: Path,
-    dataset: Dataset,
-    processes: Processes,
-    facts: dict[str, Any],
-    stop_at: float | None,
+    settings: RunConfig, run_hash: str, out: Path, dataset: Dataset, processes: Processes, search: Result | None
 ) -> None:
-    """One pass of the loop, and its result written."""
+    """One pass of the loop, and its result written; after a `search`, on all train classes and as long as it says."""
     began = time.perf_counter()
+    config, stop_at = settings, None
+    facts: dict[str, Any] = {"selection": settings.selection, "config": settings.as_dict()}
+    if search is not None:
+        chosen = search.data["selected"]
+        config = settings.model_copy(update={"selection": "last"})
+        stop_at = chosen["step"] if settings.steps else chosen["epoch"]
+        facts["search"] = {key: chosen[key] for key in ("step", "epoch", "val")}
     backbone = starting_backbone(config)  # before the pictures, which may take minutes to decode
     loggers = make_loggers(config.logger, out, config.as_dict()) if processes.is_main else []
     job = build_job(config, out, load_pictures(config, dataset, processes), backbone, processes, stop_at)
-    if processes.is_main:
-        config.save(out / "config.yaml")
     progress = resume(job, run_hash)
+    if processes.is_main:
+        settings.save(out / "config.yaml")
     keeper = Keeper(out / "kept", progress)
     if not progress.untrained:
         rows = embed(job.embedder, untrained_reader, job.source, job.sets.test, processes, job.eval_batch)
@@ -87,6 +100,7 @@ def _run(
             fit(job, progress, keeper, saver, shown, stop)
         finally:
             saver.finish()  # also when the loop fails: what was saved must be on disk before anyone reads it
+    facts["dataset"] = {"name": job.dataset.name, "fingerprint": job.dataset.fingerprint, "loaded": dataset.fingerprint}
     _finish(job, progress, keeper, run_hash, {**facts, "seconds": round(time.perf_counter() - began, 2)})
 
 
@@ -117,7 +131,6 @@ def _finish(job: Job, progress: Progress, keeper: Keeper, run_hash: str, facts: 
         _write_tensors(job, kept[SELECTED], weights)
         data = {
             "format": FORMAT,
-            "selection": job.config.selection,
             **report,
             "untrained": progress.untrained,
             "gain": {name: selected[name] - progress.untrained[name] for name in selected},
@@ -165,7 +178,6 @@ def _facts(job: Job, run_hash: str) -> dict[str, Any]:
     """What a reader needs to know where the numbers come from."""
     config, sets, labels = job.config, job.sets, job.dataset.labels
     return {
-        "dataset": {"name": job.dataset.name, "fingerprint": job.dataset.fingerprint},
         "split": {"name": job.split.name, "fid": job.split.fid},
         "sets": {name: _count(labels, getattr(sets, name)) for name in ("fit", "val", "test")},
         "steps": job.stop,
@@ -173,7 +185,6 @@ def _facts(job: Job, run_hash: str) -> dict[str, Any]:
         "notes": list(getattr(job.sampler, "notes", ())),
         "seed": config.seed,
         "config_hash": run_hash,
-        "config": config.as_dict(),
         "device": str(job.processes.device),
         "processes": job.processes.count,
         "threads": torch.get_num_threads(),
@@ -191,9 +202,16 @@ def _check_folder(out: Path, run_hash: str) -> None:
     if (out / "result.json").exists():
         found = load_result(out).data["config_hash"]
         if found != run_hash:
-            raise OodmlError(
-                f"{out} holds a finished run with other settings (their hash is {found}, this one's {run_hash}). "
-                "Choose another `out`, or remove the folder."
-            )
+            raise other_settings(out, found, run_hash)
         return
+    if (out / "checkpoint.pt").exists() and (found := _hash_of(out / "config.yaml", run_hash)) != run_hash:
+        raise other_settings(out, found, run_hash)
     check_writable(out, "A run needs a folder of its own (out)")
+
+
+def _hash_of(settings: Path, otherwise: str) -> str:
+    """The hash of saved settings; of settings that cannot be read, the one given: the checkpoint will say."""
+    try:
+        return RunConfig.load(settings).hash()
+    except OodmlError:
+        return otherwise

@@ -55,6 +55,7 @@ def run_state(job: Job, progress: Progress, run_hash: str) -> dict[str, Any]:
     """Everything a resume needs; generators need nothing, they are seeded anew for every batch."""
     return {
         "run": run_hash,
+        "pictures": job.dataset.fingerprint,
         "progress": progress.state_dict(),
         "embedder": trained_state(job),
         "method": job.method.state_dict(),
@@ -76,9 +77,11 @@ def resume(job: Job, run_hash: str) -> Progress:
     if state is None:
         return Progress()
     if state["run"] != run_hash:
+        raise other_settings(job.out, state["run"], run_hash)
+    if state["pictures"] != job.dataset.fingerprint:
         raise OodmlError(
-            f"{job.out} holds a run with other settings (their hash is {state['run']}, this one's {run_hash}). "
-            "Choose another `out`, or remove the folder."
+            f"The pictures of {job.dataset.name!r} have changed since the run in {job.out} was begun. Choose another "
+            "`out`, or remove the folder, to train on them from the beginning."
         )
     job.embedder.load_state_dict(state["embedder"], strict=job.config.train == "all")
     job.method.load_state_dict(state["method"])
@@ -87,6 +90,13 @@ def resume(job: Job, run_hash: str) -> Progress:
         optimiser.load_state_dict(saved)
     job.sampler.load_state_dict(state["sampler"])
     return Progress.from_state(state["progress"])
+
+
+def other_settings(out: Path, found: str, wanted: str) -> OodmlError:
+    return OodmlError(
+        f"{out} holds a run with other settings (their hash is {found}, this one's {wanted}). "
+        "Choose another `out`, or remove the folder."
+    )
 
 
 def _write_text(path: Path, text: str) -> None:

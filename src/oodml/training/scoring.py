@@ -36,7 +36,8 @@ def embed(
     was_training = embedder.training
     embedder.eval()
     mine = processes.share(indices)
-    filled = np.resize(mine, -(-len(mine) // batch_size) * batch_size) if len(mine) else mine
+    passes = max(1, -(-len(mine) // batch_size))  # of a share that is empty too: its rows have a width
+    filled = np.resize(mine if len(mine) else indices[:1], passes * batch_size)
     parts = [filled[start : start + batch_size] for start in range(0, len(filled), batch_size)]
     rows = torch.cat([read(embedder(source.evaluate(part))).float() for part in parts])[: len(mine)]
     embedder.train(was_training)

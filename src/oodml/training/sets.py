@@ -50,6 +50,11 @@ def choose_sets(dataset: Dataset, split: Split, hold_out: bool) -> Sets:
     """Images by role; `hold_out` keeps the split's validation classes (or a quarter of the train classes) apart."""
     train, test = dataset.indices_of(split.train), dataset.indices_of(split.test)
     val_classes = (split.val or validation_classes(split.train)) if hold_out else []
+    if len(val_classes) == 1:
+        raise OodmlError(
+            f"The split {split.name!r} has one validation class, {val_classes[0]!r}, on which every model scores 1. "
+            "Give it two or more, or use selection='last', which holds none out."
+        )
     val = dataset.indices_of(val_classes) if val_classes else np.empty(0, dtype=np.int64)
     fit = np.setdiff1d(train, val)
     classes, fit_labels = np.unique(dataset.labels[fit], return_inverse=True)

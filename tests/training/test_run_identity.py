@@ -1,0 +1,157 @@
+"""Which run a folder holds, and of which pictures: what is repeated, what goes on, and what is refused untouched."""
+
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from oodml import OodmlError
+from oodml.config import RunConfig
+from oodml.training import result as results
+from oodml.training import train
+from oodml.training.distributed import Processes
+from oodml.training.embedding import embed_run, load_embedder
+from oodml.training.scoring import embed
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    """`pictures("name", seed)`: a folder of eight classes of four pictures each."""
+
+    def make(name: str, seed: int) -> dict[str, str]:
+        root = tmp_path / name
+        for i, pixels in enumerate(np.random.default_rng(seed).integers(0, 256, (32, 16, 16, 3), dtype=np.uint8)):
+            (root / f"class-{i // 4}").mkdir(parents=True, exist_ok=True)
+            Image.fromarray(pixels).save(root / f"class-{i // 4}" / f"{i}.png")
+        return {"name": "folder", "root": str(root)}
+
+    return make
+
+
+def short(settings, **values) -> RunConfig:
+    return settings(**{"steps": 4, "batch_size": 8, "samples_per_class": 2, "selection": "last", **values})
+
+
+def test_other_settings_leave_an_unfinished_run_as_it_was(settings, killed_after):
+    config = settings(checkpoint_every=1)
+    with killed_after(5), pytest.raises(RuntimeError, match="killed"):
+        train(config)
+    file = Path(config.out) / "config.yaml"
+    before = file.read_bytes()
+    with pytest.raises(OodmlError, match="other settings"):
+        train(settings(method="triplet"))
+    assert file.read_bytes() == before
+    assert train(config).data["steps"] == 12
+
+
+def test_a_run_of_two_passes_is_repeated_from_its_own_settings(settings):
+    found = train(settings(selection="val-then-full"))
+    saved = RunConfig.load(found.path / "config.yaml")
+    assert saved.selection == found.data["selection"] == found.data["config"]["selection"] == "val-then-full"
+    assert train(saved).data == found.data
+
+
+def test_pictures_that_changed_are_noticed(settings, killed_after, pictures):
+    folder = pictures("mine", 0)
+    finished = short(settings, dataset=folder)
+    begun = short(settings, dataset=folder, out=finished.out + "-begun", seed=1, checkpoint_every=1)
+    old = train(finished)
+    with killed_after(2), pytest.raises(RuntimeError, match="killed"):
+        train(begun)
+    Image.new("RGB", (16, 16)).save(Path(folder["root"]) / "class-0" / "new.png")
+    with pytest.warns(UserWarning, match="have changed since the run"):
+        assert train(finished).data == old.data
+    with pytest.raises(OodmlError, match="have changed since the run"):
+        train(begun)
+
+
+def test_a_result_is_read_where_its_pictures_are_not(settings, pictures):
+    folder = pictures("mine", 0)
+    config = short(settings, dataset=folder)
+    found = train(config)
+    Path(folder["root"]).rename(folder["root"] + "-elsewhere")
+    assert train(config).data == found.data
+
+
+def test_another_folder_is_embedded_whole_and_ones_own_by_its_split(settings, pictures):
+    own, other = pictures("mine", 0), pictures("other", 1)
+    run = train(short(settings, dataset=own)).path
+    assert [len(embed_run(run, each)[1]) for each in (None, own, other)] == [16, 16, 32]
+    Image.new("RGB", (16, 16)).save(Path(own["root"]) / "class-7" / "new.png")
+    assert len(embed_run(run, own)[1]) == 17  # the same folder: still only the classes that were not trained on
+
+
+def test_the_way_of_cropping_counts_for_frozen_backbones_too(settings, tmp_path):
+    heads = []
+    for transform in ("resized-crop", "crop"):
+        out = str(tmp_path / transform)
+        train(short(settings, train="head", views=1, transform=transform, out=out, steps=2))
+        heads.append(load_embedder(out).embedder.heads["embedding"].weight)
+    assert not torch.equal(*heads)
+
+
+def test_one_validation_class_is_refused(settings):
+    names = [f"class-{i:02d}" for i in range(8)]
+    split = {"name": "few", "train": names[:4], "val": names[:1], "test": names[4:]}
+    with pytest.raises(OodmlError, match="one validation class"):
+        train(short(settings, split=split, selection="val"))
+
+
+@pytest.mark.parametrize(
+    ("mode", "value", "seen"), [("RGBA", (0, 0, 0, 0), 1.0), ("I;16", 40_000, 156 / 255), ("LA", (0, 0), 1.0)]
+)
+def test_an_embedder_sees_pictures_as_training_does(settings, tmp_path, mode, value, seen):
+    trained = load_embedder(train(short(settings)).path)
+    picture = Image.new(mode, (16, 16), value)
+    picture.save(tmp_path / "one.png")
+    for given in (picture, tmp_path / "one.png"):
+        torch.testing.assert_close(trained.prepare(given), torch.full((3, 16, 16), seen))
+
+
+def test_a_picture_that_is_turned_by_its_camera_stays_as_it_was_given(settings):
+    trained = load_embedder(train(short(settings)).path)
+    picture = Image.new("RGB", (16, 32), "white")
+    picture.getexif()[0x0112] = 6
+    trained.prepare(picture)
+    assert picture.size == (16, 32)
+
+
+def test_a_process_without_images_has_rows_of_the_right_width(settings):
+    trained = load_embedder(train(short(settings)).path)
+
+    class Ones:
+        def evaluate(self, positions):
+            return torch.ones(len(positions), 3, 16, 16)
+
+    nobody = Processes(rank=3, count=4)
+    rows = embed(trained.embedder, trained.method.test_embedding, Ones(), np.arange(5), nobody, 4)
+    assert rows.shape == (0, 8)
+
+
+def test_a_repository_around_the_package_is_not_its_own(tmp_path, monkeypatch):
+    def git(*words: str) -> None:
+        subprocess.run(["git", "-C", str(tmp_path), *words], check=True, capture_output=True)
+
+    git("init", "-q")
+    git("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "theirs")
+    package = tmp_path / "site-packages" / "result.py"
+    package.parent.mkdir()
+    package.write_text("")
+    monkeypatch.setattr(results, "__file__", str(package))
+    assert results.git_commit() is None
+    git("add", "-A")
+    assert results.git_commit() is not None
+
+
+def test_a_known_data_set_is_the_same_wherever_it_lies():
+    here, there, named = ({"name": "patterns", "root": "/a"}, {"name": "patterns", "root": "/b"}, "patterns")
+    assert len({RunConfig(dataset=each).hash() for each in (here, there, named)}) == 1
+
+
+def test_a_sampler_without_class_groups_takes_any_batch():
+    assert RunConfig(sampler="spc-r", batch_size=113).batch_size == 113
+    with pytest.raises(OodmlError, match="does not divide"):
+        RunConfig(sampler="spc", batch_size=113)
