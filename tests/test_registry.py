@@ -1,6 +1,8 @@
 """The registry: scanning, entry points, frozen records, kind errors."""
 
 import dataclasses
+import subprocess
+import sys
 from importlib.metadata import EntryPoint
 
 import pytest
@@ -9,11 +11,12 @@ from oodml import _registry
 from oodml._errors import OodmlError
 from oodml._registry import Registry
 
+NOTHING = "concurrent"  # a package to scan whose modules register nothing
+
 
 @pytest.fixture
 def animals():
-    registry = Registry("animal", "oodml.cli", "oodml.test_animals", context=("size",))
-    registry._scanned = True  # nothing to scan: the names are registered here
+    registry = Registry("animal", NOTHING, "oodml.test_animals", context=("size",))
 
     @registry.register("horse", aliases=("pony",), search={"legs": (2, 8)})
     def horse(size, legs=4):
@@ -66,6 +69,82 @@ def test_something_that_cannot_be_called_is_refused(animals):
 def test_entry_points_add_names_without_an_import(monkeypatch):
     entry = EntryPoint("from-outside", "fractions:Fraction", "oodml.test_animals")
     monkeypatch.setattr(_registry, "entry_points", lambda group: [entry] if group == "oodml.test_animals" else [])
-    registry = Registry("animal", "oodml.study", "oodml.test_animals")
+    registry = Registry("animal", NOTHING, "oodml.test_animals")
     assert registry.names() == ["from-outside"]
     assert registry.make("from-outside", numerator=3) == 3
+
+
+def run(program: str) -> str:
+    """What a fresh process prints, in which nothing was scanned yet."""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+MINE = """
+import oodml
+from oodml.losses import loss_record
+class Mine: pass
+"""
+
+
+def test_a_name_of_the_package_is_replaced_before_anything_was_looked_up():
+    program = MINE + (
+        "oodml.register_loss('margin', Mine, replace=True)\n"
+        "print(loss_record('margin').factory is Mine, len(oodml.list_losses()) > 20)"
+    )
+    assert run(program) == "True True"
+
+
+def test_a_name_of_the_package_is_refused_at_once_in_a_fresh_process():
+    program = MINE + (
+        "try: oodml.register_loss('margin')(Mine)\nexcept oodml.OodmlError as error: print(error)\n"
+        "print(loss_record('margin').factory is Mine)"
+    )
+    told = run(program)
+    assert "'margin' is registered already" in told and told.endswith("False")
+
+
+def test_a_module_of_the_package_may_be_imported_first():
+    program = (
+        "import oodml.losses.margin, sys\nprint('oodml.losses.triplet' in sys.modules, len(oodml.list_losses()) > 20)"
+    )
+    assert run(program) == "False True"
+
+
+def test_an_alias_that_is_replaced_leaves_its_record(animals):
+    animals.register("pony", lambda: "small", replace=True)
+    assert animals.make("pony") == "small"
+    assert animals["horse"].aliases == ()
+    assert animals.names() == ["horse", "pony"]
+
+
+def test_the_aliases_of_a_replaced_record_follow_it(animals):
+    animals.register("horse", lambda: "new", replace=True)
+    assert animals.make("pony") == "new" and animals["horse"].aliases == ("pony",)
+    animals.register("horse", lambda: "newer", aliases=("pony", "nag"), replace=True)
+    assert animals.make("nag") == animals.make("pony") == "newer"
+    animals.register("steed", lambda: "newest", aliases=("horse",), replace=True)
+    assert animals.names() == ["steed"] and animals["steed"].aliases == ("horse", "pony", "nag")
+    assert {animals.make(name) for name in ("steed", "horse", "pony", "nag")} == {"newest"}
+
+
+def test_a_scan_that_fails_is_not_taken_for_finished(monkeypatch):
+    broken = EntryPoint("broken", "fractions:Nothing", "oodml.test_animals")
+    monkeypatch.setattr(_registry, "entry_points", lambda group: [broken])
+    registry = Registry("animal", NOTHING, "oodml.test_animals")
+    for _ in range(2):
+        with pytest.raises(AttributeError, match="Nothing"):
+            registry.names()
+
+
+def test_a_module_with_an_entry_point_may_be_imported_first(monkeypatch, tmp_path):
+    registry = Registry("animal", NOTHING, "oodml.test_animals")
+    entry = EntryPoint("llama", "plugin_with_a_llama:Llama", "oodml.test_animals")
+    monkeypatch.setattr(_registry, "entry_points", lambda group: [entry])
+    monkeypatch.setattr(_registry, "ANIMALS", registry, raising=False)
+    text = "from oodml import _registry\n@_registry.ANIMALS.register('llama')\nclass Llama: ...\n"
+    (tmp_path / "plugin_with_a_llama.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    llama = __import__("plugin_with_a_llama").Llama
+    assert registry.names() == ["llama"] and registry["llama"].factory is llama

@@ -10,8 +10,10 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from dataclasses import replace as changed
 from importlib.metadata import entry_points
 from types import MappingProxyType
 from typing import Any
@@ -68,7 +70,8 @@ class Registry:
         self._context = frozenset(context)
         self._records: dict[str, Record] = {}
         self._aliases: dict[str, str] = {}
-        self._scanned = False
+        self._scanning = False
+        self._done: set[str] = set()  # the steps of a scan that were finished
 
     def register(
         self,
@@ -83,23 +86,46 @@ class Registry:
 
         `summary` defaults to the first line of the factory's docstring; `facts` are the other fields of `Record`.
         """
-        if factory is None:
-            return lambda f: self.register(name, f, summary=summary, replace=replace, **facts) or f
+        # What the package brings must be there before it can be replaced. Its own modules call this too, while they are
+        # imported, by a scan or by a user: they must not start one.
+        if not sys._getframe(1).f_globals.get("__name__", "").startswith(f"{self._package}."):
+            self._once(self._import_modules)
+
+        def add(given: Callable[..., Any]) -> Callable[..., Any]:
+            self._add(name, given, summary, replace, facts)
+            return given
+
+        return add if factory is None else add(factory)
+
+    def _add(
+        self, name: str, factory: Callable[..., Any], summary: str, replace: bool, facts: Mapping[str, Any]
+    ) -> None:
         if not callable(factory):
             raise OodmlError(f"The {self.kind} {name!r} needs a class or function to register, got {factory!r}.")
         taken = self._records.keys() | self._aliases.keys()
-        aliases = tuple(facts.pop("aliases", ()))
+        aliases = tuple(facts.get("aliases", ()))
         for each in (name, *aliases):
             if each in taken and not replace:
                 raise OodmlError(
                     f"The {self.kind} {each!r} is registered already. Choose another name, or pass replace=True."
                 )
         first_line = (inspect.getdoc(factory) or "").partition("\n")[0]
-        self._records[name] = Record(
-            name, factory, summary or first_line, aliases=aliases, context=self._context, **facts
-        )
+        record = Record(name, factory, summary or first_line, context=self._context, **{**facts, "aliases": aliases})
+        inherited = [alias for each in (name, *aliases) for alias in self._free(each)]
+        aliases = tuple(dict.fromkeys(alias for alias in (*aliases, *inherited) if alias != name))
+        self._records[name] = changed(record, aliases=aliases)
         self._aliases.update(dict.fromkeys(aliases, name))
-        return None
+
+    def _free(self, name: str) -> tuple[str, ...]:
+        """Take `name` from what has it, a record or an alias of one; returns the aliases a record leaves behind."""
+        owner = self._aliases.pop(name, None)
+        if owner is not None:
+            record = self._records[owner]
+            self._records[owner] = changed(record, aliases=tuple(a for a in record.aliases if a != name))
+        left = self._records.pop(name).aliases if name in self._records else ()
+        for alias in left:
+            del self._aliases[alias]
+        return left
 
     def names(self) -> list[str]:
         self._scan()
@@ -142,13 +168,27 @@ class Registry:
                 raise unknown_name(f"option of {self.kind} {record.name!r}:", key, record.defaults)
 
     def _scan(self) -> None:
-        if self._scanned:
+        self._once(self._import_modules)
+        self._once(self._load_entry_points)
+
+    def _once(self, step: Callable[[], None]) -> None:
+        """Run a step of the scan unless it was finished before, or a scan is what calls."""
+        if self._scanning or step.__name__ in self._done:
             return
-        self._scanned = True
+        self._scanning = True
+        try:
+            step()
+        finally:
+            self._scanning = False
+        self._done.add(step.__name__)
+
+    def _import_modules(self) -> None:
         package = importlib.import_module(self._package)
         for module in pkgutil.iter_modules(package.__path__):
             if not module.name.startswith("_"):
                 importlib.import_module(f"{self._package}.{module.name}")
+
+    def _load_entry_points(self) -> None:
         for entry in entry_points(group=self._group):
             if entry.name not in self._records:
                 # An entry point names a factory; a module-level decorator may have registered it on import already.

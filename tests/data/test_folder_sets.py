@@ -12,7 +12,7 @@ from PIL import Image
 
 import oodml
 from oodml import OodmlError
-from oodml.data import DefaultSplit, build_dataset, load_dataset
+from oodml.data import PICTURE_EXTENSIONS, DefaultSplit, build_dataset, load_dataset
 from oodml.data._sources import FileSource, TarSource
 
 
@@ -77,6 +77,14 @@ def test_other_and_hidden_files_are_no_pictures(birds: Path):
     ds = load_dataset("folder", root=birds)
     assert len(ds) == 18
     assert any("2 files" in note for note in ds.notes)
+
+
+def test_pictures_are_told_by_the_extensions_that_the_room_names(tmp_path: Path):
+    (tmp_path / "a").mkdir()
+    for ending in PICTURE_EXTENSIONS:
+        Image.new("RGB", (4, 4)).save(tmp_path / "a" / f"picture{ending.upper()}")
+    Image.new("RGB", (4, 4)).save(tmp_path / "a" / "picture.gif")
+    assert len(load_dataset("folder", root=tmp_path)) == len(PICTURE_EXTENSIONS)
 
 
 def test_fingerprint_follows_the_source(birds: Path):

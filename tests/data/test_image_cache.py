@@ -16,7 +16,7 @@ import torch
 from PIL import Image
 
 from oodml import OodmlError, load_dataset
-from oodml.data import ArraySource, Transforms, _cache, _decode, build_dataset, load_images
+from oodml.data import ArraySource, FileSource, Transforms, _cache, _decode, build_dataset, load_images
 from oodml.data.augment import centre_crop, view_padded
 
 SMALL = Transforms(size=16, short_side=20)
@@ -128,6 +128,40 @@ def test_broken_pictures_are_named_and_left_out(birds: Path, cache: Path, worker
         warnings.simplefilter("error")  # what is left is whole
         again = load_images(images.dataset, transforms=SMALL, quiet=True)
     assert torch.equal(again.eval_view(range(15)), images.eval_view(range(15)))
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize(
+    "fault",
+    [MemoryError(), *(OSError(number, os.strerror(number)) for number in (errno.EIO, errno.EMFILE, errno.ESTALE))],
+    ids=["memory", "EIO", "EMFILE", "ESTALE"],
+)
+def test_a_passing_fault_is_one_sentence_and_condemns_no_picture(birds, cache: Path, monkeypatch, fault, workers: int):
+    real = FileSource.image
+
+    def image(self, i: int, shrink_to: int | None = None):
+        if self.name(i) == "jay/1.jpg":
+            raise fault
+        return real(self, i, shrink_to)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FileSource, "image", image)
+        with pytest.raises(OodmlError, match=r"^The picture jay/1\.jpg could not be read just now \([^)]+\)"):
+            load(birds, workers=workers)
+    assert leftovers(cache) == [] and not list(cache.rglob("pixels.bin"))
+    assert len(load(birds)) == 18
+
+
+@pytest.mark.parametrize("number", [errno.ENOENT, errno.EISDIR, errno.EINVAL])
+def test_what_the_system_says_of_the_file_itself_is_the_files_fault(birds, cache: Path, monkeypatch, number: int):
+    def image(self, i: int, shrink_to: int | None = None):
+        if self.name(i) == "jay/1.jpg":
+            raise OSError(number, os.strerror(number))
+        return Image.new("RGB", (30, 30))
+
+    monkeypatch.setattr(FileSource, "image", image)
+    with pytest.warns(UserWarning, match=r"1 of 18 pictures.*jay/1\.jpg"):
+        assert len(load(birds)) == 17
 
 
 def test_nothing_readable_is_an_error_and_leaves_nothing(tmp_path: Path, cache: Path):

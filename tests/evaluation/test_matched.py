@@ -112,3 +112,13 @@ def test_matched_needs_a_size_and_one_set() -> None:
         oodml.evaluate(x, labels, "recall@1:matched")
     with pytest.raises(oodml.OodmlError, match="one set"):
         oodml.evaluate(x, labels, match=(2, 2), gallery=x, gallery_labels=labels)
+    with pytest.raises(oodml.OodmlError, match="matched:se needs match"):
+        oodml.evaluate(x, labels, "recall@1:matched:se")
+    assert "recall@1:matched:se" in oodml.evaluate(x, labels, "recall@1:matched:se", match=(2, 2))
+
+
+@pytest.mark.parametrize("match", [None, (2, 2)])
+def test_a_misspelt_matched_score_is_refused_with_the_nearest(match: tuple[int, int] | None) -> None:
+    x, labels = tiny([4, 4])
+    with pytest.raises(oodml.OodmlError, match=r"'recall@1:matchedfoo'\. Did you mean 'recall@1:matched'"):
+        oodml.evaluate(x, labels, "recall@1:matchedfoo", match=match)

@@ -162,6 +162,15 @@ def test_every_parameter_is_in_a_group_without_weight_decay(name):
     assert all(g["weight_decay"] == 0 for g in groups) and loss_record(name).has_parameters
 
 
+@pytest.mark.parametrize("name", PROXY)
+def test_a_learning_rate_of_the_users_is_taken_as_it_is(name):
+    default = loss_record(name).defaults["lr"]
+    assert repr(default) == repr(float(default))  # tables and `oodml methods` show a number
+    assert build(name).param_groups(0.1)[0]["lr"] == 0.1  # the papers' is lifted to the model's
+    for lr in (1e-6, float(default), 0.5):
+        assert build(name, lr=lr).param_groups(0.1)[0]["lr"] == lr
+
+
 @pytest.mark.parametrize("name", PROXY + PAIR)
 def test_int32_labels_are_welcome(name):
     embeddings, labels = batch()

@@ -170,6 +170,14 @@ def test_a_cache_that_cannot_be_written_is_one_sentence(own_cache: Path) -> None
         extract_features(ds, "tiny", quiet=True)
 
 
+def test_finished_features_serve_from_a_read_only_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    ds = small_set(3)
+    expected = extract_features(ds, "tiny", views=1, quiet=True)
+    monkeypatch.setattr(features, "exclusive", lambda path: pytest.fail("asked for a lock"))
+    np.testing.assert_array_equal(extract_features(ds, "tiny", views=1, quiet=True), expected)
+    np.testing.assert_array_equal(extract_features(ds, "tiny", quiet=True), expected[0])
+
+
 def test_a_given_backbone_is_used_and_left_as_it_was() -> None:
     backbone = make_backbone("tiny", seed=8).train()
     before, ds = backbone.weights_id, small_set(4)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +110,17 @@ def test_damaged_files_are_explained(tmp_path: Path, text: str | bytes, told: st
         Split.load(path)
 
 
+def test_a_file_that_cannot_be_read_is_not_called_bad_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> bytes:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    a_split().save(tmp_path / "split.json")
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    monkeypatch.setattr(Path, "read_text", refuse)
+    with pytest.raises(OodmlError, match=r"^Could not read .*split\.json\. The system said: Input/output error"):
+        Split.load(tmp_path / "split.json")
+
+
 def test_a_missing_file_is_explained(tmp_path: Path) -> None:
     with pytest.raises(OodmlError, match="no split file"):
         Split.load(tmp_path / "nothing.json")
@@ -125,3 +138,9 @@ def test_validation_is_a_seeded_quarter_of_the_training_classes() -> None:
     assert len(once.val) == 25  # as in the official CARS splits
     assert once.val == again.val != other.val
     assert sorted(once.val + once.fit) == sorted(split.train)
+
+
+@pytest.mark.parametrize(("classes", "held_out"), [(1, 0), (2, 0), (3, 0), (4, 2), (5, 2), (8, 2), (9, 3)])
+def test_validation_has_two_classes_or_none(classes: int, held_out: int) -> None:
+    split = with_validation(a_split(train=[f"c{i}" for i in range(classes)], val=[]))
+    assert len(split.val) == held_out and len(split.fit) == classes - held_out

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from oodml.data._dataset import Dataset, DefaultSplit, Transforms, build_dataset
+from oodml.data._folders import PICTURE_EXTENSIONS
 from oodml.data._load import load_dataset, make_batch_sampler
 from oodml.data._registries import (
     batch_sampler_records,
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from oodml.data.images import Images, load_images
 
 __all__ = [
+    "PICTURE_EXTENSIONS",
     "ArraySource",
     "BatchSampler",
     "Dataset",

@@ -6,6 +6,7 @@ never travel between processes.
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import threading
@@ -29,6 +30,9 @@ from oodml.data._sources import ArraySource, Source
 CHUNK_PIXELS = 16
 CHUNK_BYTES = 3 * CHUNK_PIXELS
 _BLOCK = 32  # pictures a worker decodes between two reports
+# What the system says of a broken file, a folder in its place, or a header that points out of it. Anything else (a
+# failing disk, a lost server, too many open files, missing rights) may pass, and the verdict is kept with the cache.
+_FAULTS_OF_A_FILE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EINVAL, errno.EOVERFLOW)
 
 
 class Report(NamedTuple):
@@ -128,7 +132,9 @@ class _Writer:
         for i in block:
             try:
                 picture = shrink(self.source.image(i, self.short_side), self.short_side)
-            except Exception as error:  # Pillow raises many kinds for a broken file; any of them is the file's fault
+            except Exception as error:  # Pillow raises many kinds for a broken file
+                if _may_pass(error):
+                    raise _not_now(self.source.name(i), error) from error
                 report.failed.append({"name": self.source.name(i), "reason": str(error) or type(error).__name__})
                 continue
             pitch = -(-picture.width // CHUNK_PIXELS) * CHUNK_BYTES
@@ -150,6 +156,21 @@ class _Writer:
             written = os.pwrite(self.handle, rest, offset)
             rest, offset = rest[written:], offset + written
         return first
+
+
+def _may_pass(error: Exception) -> bool:
+    """Whether a picture could not be read for a reason outside its file. Pillow's own errors have no `errno`."""
+    if isinstance(error, OSError):
+        return error.errno is not None and error.errno not in _FAULTS_OF_A_FILE
+    return isinstance(error, MemoryError)
+
+
+def _not_now(name: str, error: Exception) -> OodmlError:
+    reason = error.strerror if isinstance(error, OSError) else "out of memory"
+    return OodmlError(
+        f"The picture {name} could not be read just now ({reason}), which need not be its own fault: see to the disk, "
+        "its permissions, memory and open files, then start again; nothing half-written was left behind."
+    )
 
 
 def shrink(picture: Image.Image, short_side: int) -> Image.Image:

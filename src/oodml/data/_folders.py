@@ -13,7 +13,7 @@ import numpy as np
 from oodml._errors import OodmlError
 from oodml.data._sources import FileSource, Source, TarSource
 
-EXTENSIONS = (".jpg", ".jpeg", ".png", ".webp", ".bmp")
+PICTURE_EXTENSIONS = (".jpg", ".jpeg", ".png", ".webp", ".bmp")
 LAYOUT = "ROOT/CLASS/picture.jpg, or ROOT/SUPERCLASS/CLASS/picture.jpg"
 
 
@@ -38,7 +38,7 @@ def read_class_folders(path: Path) -> ClassFolders:
         names = source.names
     if not names:
         raise OodmlError(
-            f"No pictures found in {path}. Expected {LAYOUT}, with files ending in {', '.join(EXTENSIONS)}."
+            f"No pictures found in {path}. Expected {LAYOUT}, with files ending in {', '.join(PICTURE_EXTENSIONS)}."
         )
     return _classify(path, names, source, ignored)
 
@@ -84,7 +84,7 @@ def _walk(root: Path) -> Iterable[str]:
 
 def _pictures(names: Iterable[str]) -> tuple[list[str], int]:
     names = [n for n in names if not PurePosixPath(n).name.startswith(".")]
-    pictures = sorted(n for n in names if n.lower().endswith(EXTENSIONS))
+    pictures = sorted(n for n in names if n.lower().endswith(PICTURE_EXTENSIONS))
     return pictures, len(names) - len(pictures)
 
 

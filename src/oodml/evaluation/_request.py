@@ -39,10 +39,11 @@ def requested_names(
     names += [MATCHED] if matched else []
     names = [single for name in names for single in _SHORTHAND.get(name, (name,))]
     for name in names:
-        if not (is_retrieval_metric(name) or name in CLUSTERING or name in THRESHOLDS or name.startswith(MATCHED)):
+        if not (is_retrieval_metric(name) or name in (*CLUSTERING, *THRESHOLDS, MATCHED, MATCHED_ERROR)):
             raise unknown_name("metric", name, _KNOWN)
     if not names:
         raise OodmlError("metrics is empty: name at least one, or leave it out for the default ones.")
-    if not matched and MATCHED in names:
-        raise OodmlError(f"{MATCHED} needs match=(classes, images a class): the size to reduce the set to.")
+    wanting = [name for name in names if name in (MATCHED, MATCHED_ERROR)]
+    if wanting and not matched:
+        raise OodmlError(f"{wanting[0]} needs match=(classes, images a class): the size to reduce the set to.")
     return list(dict.fromkeys(names))

@@ -16,6 +16,13 @@ from oodml.miners._distances import unit_rows
 Init = Literal["uniform", "normal", "kaiming"]
 
 
+class PaperRate(float):
+    """A default learning rate: the papers', beside a model that learns at 1e-5. A rate of the user's is a plain number.
+
+    A number still, so that records, tables and `oodml methods` show it as any other default.
+    """
+
+
 def initial_proxies(count: int, dim: int, init: Init, generator: torch.Generator | None) -> Tensor:
     """`count` vectors of `dim` numbers; a given generator is the only source of randomness.
 
@@ -36,8 +43,8 @@ class ProxyLoss(Loss):
 
     A subclass writes `proxy_loss(cosines, labels)`, the cosines (b, C·per_class) of embeddings and proxies.
 
-    `lr` is the papers' learning rate of the proxies beside a model that learns at 1e-5. Where the model learns faster
-    than that rate, `param_groups` lifts the proxies to the model's.
+    `lr` is the learning rate of the proxies, taken as it is. A `PaperRate`, the default of every subclass, is lifted by
+    `param_groups` to the model's where that is faster: proxies at the papers' 1e-5 would then stand still.
     """
 
     def __init__(
@@ -79,4 +86,5 @@ class ProxyLoss(Loss):
         return None
 
     def param_groups(self, base_lr: float) -> list[dict[str, Any]]:
-        return param_group(list(self.parameters()), max(self.lr, base_lr))
+        rate = max(self.lr, base_lr) if isinstance(self.lr, PaperRate) else self.lr
+        return param_group(list(self.parameters()), float(rate))

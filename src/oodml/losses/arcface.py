@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from oodml.losses import register_loss
-from oodml.losses._proxies import ProxyLoss
+from oodml.losses._proxies import PaperRate, ProxyLoss
 from oodml.miners._distances import where_else
 
 _MOST = 1 - 1e-7  # 1 − 1e-10 is 1 in float32, where the derivative of the arc cosine is infinite
@@ -68,7 +68,7 @@ class ArcFace(ProxyLoss):
         margin: m, in radians.
         clamp_negative: the authors' form: every cosine is clamped at 1e-10 from below, so a centre further than 90°
             away (about half of them at the start) neither pulls nor pushes.
-        lr: learning rate of the centres.
+        lr: learning rate of the centres; unless given, at least the model's.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class ArcFace(ProxyLoss):
         scale: float = 16.0,
         margin: float = 0.5,
         clamp_negative: bool = False,
-        lr: float = 5e-4,
+        lr: float = PaperRate(5e-4),
     ) -> None:
         super().__init__("arcface", num_classes, embedding_dim, generator, lr=lr, init="uniform")
         self.scale, self.margin, self.clamp_negative = scale, margin, clamp_negative

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from oodml.losses import register_loss
-from oodml.losses._proxies import ProxyLoss
+from oodml.losses._proxies import PaperRate, ProxyLoss
 
 
 def cosface(cosines: Tensor, labels: Tensor, scale: float, margin: float) -> Tensor:
@@ -35,7 +35,7 @@ class CosFace(ProxyLoss):
     Args:
         scale: s, the radius of the sphere.
         margin: m, on the cosine.
-        lr: learning rate of the centres.
+        lr: learning rate of the centres; unless given, at least the model's.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class CosFace(ProxyLoss):
         *,
         scale: float = 64.0,
         margin: float = 0.35,
-        lr: float = 5e-4,
+        lr: float = PaperRate(5e-4),
     ) -> None:
         super().__init__("cosface", num_classes, embedding_dim, generator, lr=lr, init="uniform")
         self.scale, self.margin = scale, margin

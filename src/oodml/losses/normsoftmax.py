@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from oodml.losses import register_loss
 from oodml.losses._checks import require_positive
-from oodml.losses._proxies import ProxyLoss
+from oodml.losses._proxies import PaperRate, ProxyLoss
 
 
 def normsoftmax(cosines: Tensor, labels: Tensor, temperature: float) -> Tensor:
@@ -35,7 +35,7 @@ class NormSoftmax(ProxyLoss):
 
     Args:
         temperature: T.
-        lr: learning rate of the centres.
+        lr: learning rate of the centres; unless given, at least the model's.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class NormSoftmax(ProxyLoss):
         generator: torch.Generator | None = None,
         *,
         temperature: float = 0.05,
-        lr: float = 1e-5,
+        lr: float = PaperRate(1e-5),
     ) -> None:
         super().__init__("normsoftmax", num_classes, embedding_dim, generator, lr=lr, init="uniform")
         self.temperature = require_positive("temperature", temperature)

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from oodml.losses import register_loss
 from oodml.losses._distances import masked_logsumexp
-from oodml.losses._proxies import Init, ProxyLoss
+from oodml.losses._proxies import Init, PaperRate, ProxyLoss
 
 
 def proxyanchor(cosines: Tensor, labels: Tensor, alpha: float, delta: float) -> Tensor:
@@ -42,7 +42,7 @@ class ProxyAnchor(ProxyLoss):
         alpha: α, sharpness of the soft maximum.
         delta: δ, margin on the cosine.
         init: "kaiming" (Kim et al.) or "normal" (N(0, 1)/8, the code of Milbich et al.).
-        lr: learning rate of the proxies.
+        lr: learning rate of the proxies; unless given, at least the model's.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class ProxyAnchor(ProxyLoss):
         alpha: float = 32.0,
         delta: float = 0.1,
         init: Init = "kaiming",
-        lr: float = 0.02,
+        lr: float = PaperRate(0.02),
     ) -> None:
         super().__init__("proxyanchor", num_classes, embedding_dim, generator, lr=lr, init=init)
         self.alpha, self.delta = alpha, delta

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from oodml.losses import register_loss
 from oodml.losses._distances import masked_logsumexp
-from oodml.losses._proxies import ProxyLoss
+from oodml.losses._proxies import PaperRate, ProxyLoss
 from oodml.miners._distances import root
 
 
@@ -39,7 +39,7 @@ class ProxyNCA(ProxyLoss):
     Args:
         radius: r, both vectors are scaled to this norm.
         squared: squared Euclidean distances; False: plain ones.
-        lr: learning rate of the proxies.
+        lr: learning rate of the proxies; unless given, at least the model's.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class ProxyNCA(ProxyLoss):
         *,
         radius: float = 3.0,
         squared: bool = True,
-        lr: float = 5e-4,
+        lr: float = PaperRate(5e-4),
     ) -> None:
         super().__init__("proxynca", num_classes, embedding_dim, generator, lr=lr, init="normal")
         self.radius, self.squared = radius, squared

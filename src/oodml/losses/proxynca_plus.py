@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from oodml.losses import register_loss
 from oodml.losses._checks import require_positive
-from oodml.losses._proxies import ProxyLoss
+from oodml.losses._proxies import PaperRate, ProxyLoss
 
 
 def proxynca_plus(cosines: Tensor, labels: Tensor, temperature: float) -> Tensor:
@@ -33,7 +33,7 @@ class ProxyNCAPlus(ProxyLoss):
 
     Args:
         temperature: T.
-        lr: learning rate of the proxies.
+        lr: learning rate of the proxies; unless given, at least the model's.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class ProxyNCAPlus(ProxyLoss):
         generator: torch.Generator | None = None,
         *,
         temperature: float = 1 / 9,
-        lr: float = 5e-4,
+        lr: float = PaperRate(5e-4),
     ) -> None:
         super().__init__("proxynca++", num_classes, embedding_dim, generator, lr=lr, init="normal")
         self.temperature = require_positive("temperature", temperature)

@@ -10,7 +10,7 @@ from torch import Tensor
 from oodml._errors import OodmlError
 from oodml.losses import register_loss
 from oodml.losses._checks import require_positive
-from oodml.losses._proxies import ProxyLoss
+from oodml.losses._proxies import PaperRate, ProxyLoss
 from oodml.losses.cosface import cosface
 
 
@@ -70,7 +70,7 @@ class SoftTriple(ProxyLoss):
         gamma: γ, temperature among the centres of a class.
         margin: δ.
         tau: τ, weight of R.
-        lr: learning rate of the centres.
+        lr: learning rate of the centres; unless given, at least the model's.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class SoftTriple(ProxyLoss):
         gamma: float = 0.1,
         margin: float = 0.01,
         tau: float = 0.2,
-        lr: float = 1e-5,
+        lr: float = PaperRate(1e-5),
     ) -> None:
         if centres < 1:
             raise OodmlError(f"centres, the number of centres a class, must be at least 1, got {centres}.")

@@ -76,12 +76,19 @@ def extract_features(
         return np.stack([found[view] for view in wanted]) if views else found[0]
     facts = [job.facts(view) for view in wanted]
     files = [feature_file(each) for each in facts]
-    with exclusive(files[0].with_suffix(".lock")):  # of two processes that start together one computes, one reads
-        found = {view: kept for view in wanted if (kept := read_features(files[view], len(ds))) is not None}
-        for view, features in job.compute([view for view in wanted if view not in found]):
-            write_features(files[view], features, facts[view])
-            found[view] = features
+    found = _kept(files, wanted, len(ds))  # without the lock: finished features also serve from a read-only disk
+    if len(found) < len(wanted):
+        with exclusive(files[0].with_suffix(".lock")):  # of two processes that start together one computes, one reads
+            found |= _kept(files, [view for view in wanted if view not in found], len(ds))
+            for view, features in job.compute([view for view in wanted if view not in found]):
+                write_features(files[view], features, facts[view])
+                found[view] = features
     return np.stack([found[view] for view in wanted]) if views else found[0]
+
+
+def _kept(files: Sequence[Path], views: Sequence[int], images: int) -> dict[int, np.ndarray]:
+    """The views whose features are on disk, whole."""
+    return {view: kept for view in views if (kept := read_features(files[view], images)) is not None}
 
 
 @dataclass(frozen=True)

@@ -161,9 +161,10 @@ def load_splits(path: str | Path) -> Splits:
     path = Path(path).expanduser()
     if not path.is_file():
         raise OodmlError(f"There is no split file {path}. Build one with `oodml splits build`, or check the path.")
+    with explained("read", path):
+        content = path.read_bytes()
     try:
-        with explained("read", path):
-            data = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(content.decode("utf-8"))
     except ValueError as error:  # JSONDecodeError, UnicodeDecodeError
         raise OodmlError(f"{path} is not JSON ({error}). A split file is written by `oodml splits build`.") from error
     if not isinstance(data, Mapping) or data.get("format") != SERIES_FORMAT:
@@ -179,9 +180,16 @@ def load_splits(path: str | Path) -> Splits:
 
 
 def with_validation(split: Split, seed: int = 0) -> Split:
-    """The split with a quarter of its training classes (rounded up, drawn with `seed`) held out for validation."""
+    """The split with a quarter of its training classes (rounded up, drawn with `seed`) held out for validation.
+
+    At least two are held out, since every neighbour is right among images of one class; none of fewer than four
+    classes, since two must be left to train on.
+    """
     names = sorted(split.train)
-    chosen = np.random.default_rng(seed).permutation(len(names))[: -(-len(names) // 4)]
+    count = max(2, -(-len(names) // 4))
+    if len(names) - count < 2:
+        return replace(split, val=[])
+    chosen = np.random.default_rng(seed).permutation(len(names))[:count]
     return replace(split, val=[names[i] for i in sorted(chosen)])
 
 
