@@ -3,6 +3,14 @@
 import subprocess
 import sys
 
+import pytest
+from typer.testing import CliRunner
+
+import oodml
+from oodml.cli import evaluate, train  # noqa: F401 - registers the commands
+from oodml.cli._app import app
+from oodml.training import Interrupted
+
 
 def run(*arguments):
     return subprocess.run(
@@ -30,3 +38,48 @@ def test_an_error_is_one_sentence_without_a_traceback():
 def test_start_up_loads_no_model_library():
     code = "import sys, oodml, oodml.cli; assert not {'torch', 'timm', 'sklearn', 'matplotlib'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.fixture
+def trained_with(monkeypatch):
+    """`oodml train` without training: gives the settings it would have trained with."""
+    seen = []
+
+    def stop(settings):
+        seen.append(settings)
+        raise Interrupted("enough")
+
+    monkeypatch.setattr("oodml.training.train", stop)
+
+    def call(*words):
+        assert CliRunner().invoke(app, ["train", *map(str, words)]).exit_code == 130
+        return seen[-1].dataset
+
+    return call
+
+
+def test_a_root_leaves_the_data_set_of_the_settings_as_it_is(trained_with, tmp_path):
+    config = tmp_path / "config.yaml"
+    config.write_text("dataset: cub200\n")
+    assert trained_with(config, "--root", "here") == {"name": "cub200", "root": "here"}
+    assert trained_with(config, "--root", "here", "--dataset", "cars196") == {"name": "cars196", "root": "here"}
+    config.write_text("dataset: {name: folder, root: there, images_per_class: 5}\n")
+    assert trained_with(config, "--root", "here") == {"name": "folder", "root": "here", "images_per_class": 5}
+    config.write_text("seed: 1\n")
+    assert trained_with(config, "--root", "here") == {"name": "folder", "root": "here"}
+    assert trained_with("--root", "here") == {"name": "folder", "root": "here"}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--run", "r", "--root", "/nonexistent"], "give --dataset too"),
+        (["file.npz", "--run", "r"], "give one of them"),
+        (["file.npz", "--dataset", "glyphs", "--split", "default"], "--dataset, --split say what a run is tested on"),
+        (["file.npz", "--root", "here"], "give --run too"),
+        ([], "Give a file of embeddings"),
+    ],
+)
+def test_evaluate_refuses_what_it_would_ignore(words, message):
+    done = CliRunner().invoke(app, ["evaluate", *words])
+    assert isinstance(done.exception, oodml.OodmlError) and message in str(done.exception)

@@ -13,6 +13,7 @@ from oodml._errors import OodmlError
 from oodml.cli.report import report_command
 from oodml.reporting import report
 from oodml.study.statistics import Row, StudyTable
+from oodml.study.store import Store
 
 
 def plain_table(best="margin", fids=(5.0, 30.0)):
@@ -69,6 +70,15 @@ def test_the_page_loads_nothing(whole_page):
 def test_names_are_text(whole_page, nasty):
     assert nasty not in whole_page
     assert "own &lt;img src=x onerror=alert(1)&gt;&lt;b&gt;bold" in whole_page
+
+
+def test_what_failed_after_training_is_told_too(make_study, make_pictures, tmp_path):
+    pictures = make_pictures(tmp_path / "pictures", ["a", "b", "c", "d"], images=2)
+    spec = {"name": "folder", "root": str(pictures)}
+    made = make_study(tmp_path / "study", spec, {"margin": 0.6}, n_splits=2, seeds=1, extras=False)
+    Store(made.folder).record_failure(made.table.rows[0].path.name, "Traceback …\nOodmlError: no episodes")
+    html = report(made.table, tmp_path / "report.html").read_text()
+    assert "2 finished, 1 failed" in html and "OodmlError: no episodes" in html
 
 
 def test_what_failed_and_how_it_was_made_are_told(whole_page):

@@ -266,17 +266,16 @@ def test_a_method_that_fails_is_named_and_stops_no_other(cache, tmp_path, monkey
 
 def test_encoders_scored_on_other_splits_are_dropped(audited, pictures, monkeypatch):
     out = audited[1]
+    held = json.loads((out / "scored" / "untrained-tiny.json").read_text())
     mine = out / "scored" / "mine.json"
-    mine.write_text(json.dumps({"label": "mine", "kind": "own", "splits": {"shift-1": {"recall@1": 1.0}}}))
+    mine.write_text(json.dumps({**held, "label": "mine", "kind": "own"}))
     monkeypatch.setattr(audit_room, "measure_costs", lambda *_: [Cost(0.1, 0.01)] * 2)
     options = {"quiet": True, "backbone": "tiny", "workers": 1}
-    audit(pictures, None, 3, out, **options)
-    assert mine.exists(), "the splits are the same"
-    splits = json.loads((out / "splits.json").read_text())
-    splits["splits"].pop()
-    (out / "splits.json").write_text(json.dumps(splits))
-    audit(pictures, None, 3, out, **options)
-    assert not mine.exists()
+    assert "mine" in audit(pictures, None, 3, out, **options).table.methods, "the splits are the same"
+    mine.write_text(json.dumps({**held, "label": "mine", "kind": "own", "on": dict.fromkeys(held["on"], "others")}))
+    with pytest.warns(UserWarning, match="'mine' was scored on"):
+        assert "mine" not in audit(pictures, None, 3, out, **options).table.methods
+    mine.unlink()
 
 
 def test_a_folder_too_large_for_its_time_is_reduced_and_said_so(cache, tmp_path, monkeypatch):

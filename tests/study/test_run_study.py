@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,13 +13,15 @@ import yaml
 
 import oodml
 from oodml.data import ArraySource, build_dataset, register_dataset
-from oodml.shift import Split, load_splits
+from oodml.shift import Split, load_splits, save_splits
+from oodml.study import follow as study_follow
 from oodml.study import load_study
 from oodml.study.engines import execute as study_execute
 from oodml.study.follow import few_shot_table, transfer_table
 from oodml.study.plan import StudyConfig, plan
 from oodml.study.presets import load_preset_or_file
-from oodml.training import transfer
+from oodml.study.store import Store
+from oodml.training import EpisodeScore, FewShot, transfer
 
 
 def test_a_study_is_trained_scored_and_summed_up(trained):
@@ -201,6 +204,59 @@ def test_what_follows_a_run_can_be_asked_for_later(others, study, trained, tmp_p
                 assert held[side]["recall@1"] == pytest.approx(found[side]["recall@1"])
 
 
+@pytest.fixture
+def followed(study, trained, splits, tmp_path, monkeypatch):
+    """What follows a run, without computing it: gives what was asked for, and a function that follows with settings."""
+    folder, asked = tmp_path / "study", []
+    shutil.copytree(trained, folder)
+
+    def adapted(shots):
+        score = {"recall@1": EpisodeScore(0.5, 0.1, (0.5,))}
+        return FewShot(score, score, {"shots": shots, "notes": []})
+
+    def few_shot(run, split, shots, episodes, **options):
+        asked.append(shots)
+        return adapted(shots)
+
+    def transfer(run, data, shots, **options):
+        asked.append(data)
+        scores = {"recall@1": float(len(str(data)))}
+        return {"scores": scores, "untrained": scores, "fid": 1.0, "few": {n: adapted(n) for n in shots}, "notes": []}
+
+    monkeypatch.setattr("oodml.training.few_shot", few_shot)
+    monkeypatch.setattr(sys.modules["oodml.training.transfer"], "transfer", transfer)
+    monkeypatch.setattr(study_follow, "shared_dataset", lambda spec: spec)
+
+    def follow(**changes):
+        (run, _) = plan(study(methods=["margin"], **changes), list(load_splits(splits)))
+        asked.clear()
+        study_follow.follow(run, Store(folder), "cpu")
+        return list(asked), Store(folder).read_json(f"runs/{run.id}/transfer.json")
+
+    return follow
+
+
+def test_two_folders_to_transfer_to_are_kept_apart(noise, followed):
+    first, second = {"name": "folder", "root": "a"}, {"name": "folder", "root": "bcd"}
+    assert list(followed(transfer=[first])[1]) == ["folder"]
+    assert followed(transfer=[first])[0] == []
+    asked, held = followed(transfer=[second])
+    assert asked == [second] and held["folder"]["scores"]["recall@1"] == len(str(second)), "of the other folder"
+    asked, held = followed(transfer=[first, second, "glyphs"])
+    assert asked == [first, second, "glyphs"]
+    assert held["folder (root=a)"]["scores"] != held["folder (root=bcd)"]["scores"]
+    assert "glyphs" in held
+    assert followed(transfer=[first, second, {"name": "glyphs", "root": "elsewhere"}])[0] == []
+
+
+def test_other_options_of_adaptation_are_computed_anew(noise, followed):
+    assert followed(shots=[2, 5], transfer=["glyphs"])[0] == [2, 5, "glyphs"]
+    assert followed(shots=[5], transfer=["glyphs"])[0] == []
+    assert followed(shots=[2, 5], transfer=["glyphs"], few_shot={"lr": 1e-4})[0] == [2, 5, "glyphs"]
+    assert followed(shots=[2, 5], transfer=["glyphs"], few_shot={"lr": 1e-4})[0] == []
+    assert followed(shots=[2], episodes=3, few_shot={"lr": 1e-4})[0] == [2]
+
+
 def test_transfer_to_classes_a_run_was_trained_on_fails_that_run(noise, study, trained, tmp_path):
     folder = tmp_path / "study"
     shutil.copytree(trained, folder)
@@ -221,3 +277,18 @@ def test_generic_encoders_stand_beside_the_methods(replay, study, tmp_path):
     table = oodml.run_study(settings, tmp_path / "study", quiet=True)
     assert table.kinds == {"margin": "trained", "tf_efficientnet_lite0": "generic"}
     assert set(table.ags("recall@1:matched")) == set(table.methods)
+
+
+def test_generic_encoders_are_scored_again_when_the_splits_change_under_their_names(noise, study, splits, tmp_path):
+    settings, file = {"methods": {}, "generic": ["tf_efficientnet_lite0"]}, tmp_path / "other.json"
+    before = oodml.run_study(study(**settings), tmp_path / "study", quiet=True)
+    written = (tmp_path / "study/scored/tf_efficientnet_lite0.json").stat().st_mtime_ns
+    oodml.run_study(study(**settings), tmp_path / "study", quiet=True)
+    assert (tmp_path / "study/scored/tf_efficientnet_lite0.json").stat().st_mtime_ns == written, "scored twice"
+    easy, hard = load_splits(splits)
+    save_splits(file, [replace(easy, train=easy.test, test=easy.train), replace(hard, test=hard.test[:3])])
+    changed = oodml.run_study(study(**settings, splits=str(file)), tmp_path / "study", quiet=True)
+    fresh = oodml.run_study(study(**settings, splits=str(file)), tmp_path / "fresh", quiet=True)
+    for metric in ("recall@1", "recall@1:matched", "nmi"):
+        np.testing.assert_array_equal(changed.scores(metric), fresh.scores(metric))
+    assert not np.array_equal(changed.scores("nmi"), before.scores("nmi"))

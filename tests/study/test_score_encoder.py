@@ -1,6 +1,7 @@
 """Encoders of one's own on the splits of a study: callables, files, and everything that can be wrong with them."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -63,6 +64,19 @@ def test_a_function_is_scored_on_every_split_and_enters_the_table(study, dataset
     assert table.kinds == {"colour mean": "own"}
     assert table.splits == ["easy", "hard"]
     assert "colour mean" in table.ags("recall@1:matched")
+
+
+def test_scores_on_other_splits_of_the_same_names_are_left_out_and_said_so(study, splits):
+    score_study(study, "colour", mean_colour, quiet=True)
+    save_splits(study / "splits.json", [splits[0], replace(splits[1], test=CLASSES[1:4])])
+    with pytest.warns(UserWarning, match=r"other splits than 'colour' was scored on"):
+        assert load_study(study).splits == ["easy"]
+    save_plan([], Store(study), match=(2, 4))
+    with pytest.warns(UserWarning, match="other splits"), pytest.raises(oodml.OodmlError, match="No run"):
+        load_study(study)
+    held = score_study(study, "colour", mean_colour, quiet=True)
+    assert held["match"] == [2, 4], "as the runs of the study are reduced"
+    assert load_study(study).splits == ["easy", "hard"]
 
 
 def test_a_picture_is_embedded_once_however_many_splits_test_on_it(dataset, splits):

@@ -63,6 +63,21 @@ def test_a_search_goes_on_where_it_was(trials, tmp_path):
     search(config, tmp_path / "search", trials=3, options=ranges, quiet=True)
     found = search(config, tmp_path / "search", trials=5, options=ranges, quiet=True)
     assert len(trials) == len(found.trials) == 5
+    assert len({options["base.margin"] for options, _ in found.trials}) == 5, "a trial was repeated"
+    assert all(config.metrics == ("recall@1",) for config in trials)
+
+
+def test_an_unknown_metric_is_found_before_a_trial(trials, tmp_path):
+    with pytest.raises(oodml.OodmlError, match="Did you mean 'recall@1'"):
+        search({**CONFIG, "method": "margin"}, tmp_path / "search", metric="recal@1", quiet=True)
+    assert not trials
+
+
+def test_any_metric_may_judge(noise, tmp_path):
+    """Also one that training does not compute unless it is asked to."""
+    config = {**CONFIG, "method": {"name": "rho", "base": "triplet"}, "eval_every": 2}
+    found = search(config, tmp_path / "s", 1, "ami", {"base.margin": (0.05, 0.5)}, quiet=True)
+    assert len(found.trials) == 1
 
 
 def test_given_validation_classes_are_the_judge():

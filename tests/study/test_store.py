@@ -126,6 +126,17 @@ def test_a_worker_that_dies_takes_no_other_run_with_it(cheap, forked_workers, tm
     ]
 
 
+def test_a_worker_that_dies_while_idle_is_replaced(cheap, forked_workers, tmp_path):
+    planned, store = cheap(5), Store(tmp_path)
+    pool = local._Pool(2, 1, None)
+    idle = local.Worker(1)
+    pool.idle.append(idle)
+    idle.process.kill()
+    idle.process.join()
+    assert {outcome for _, outcome in pool.run(planned, store)} == {"done"}
+    assert len(list(tmp_path.glob("runs/*/result.json"))) == 5
+
+
 def test_a_failed_run_is_tried_again(cheap, forked_workers, tmp_path):
     store = Store(tmp_path)
     list(LocalEngine(workers=2)(cheap(3, fails={1: "dies"}), store))

@@ -3,6 +3,7 @@
 import csv
 import json
 import shutil
+import sys
 
 import numpy as np
 import pytest
@@ -13,7 +14,11 @@ from oodml.cli import study as study_cli  # noqa: F401 - registers its commands
 from oodml.cli import study_papers, study_search, study_structure  # noqa: F401
 from oodml.cli._app import app
 from oodml.cli._app import out as console
+from oodml.shift import load_splits
 from oodml.study.engines import execute as study_execute
+from oodml.study.plan import StudyConfig, plan
+from oodml.study.results import scored_on
+from oodml.study.running import prepare
 from oodml.study.store import Store
 
 
@@ -49,10 +54,11 @@ def test_a_study_is_planned_run_and_shown(call, file, replay, tmp_path):
     assert call("show", folder) in shown
 
 
-def test_a_plan_names_what_is_computed_beside_training(call, file, replay, tmp_path):
+def test_a_plan_names_what_is_computed_beside_training(call, file, replay, splits, tmp_path):
     extra = ["--set", "shots=[2, 5]", "--set", "transfer=[noise, {name: glyphs}]", "--set", "generic=[tiny, clip]"]
-    (tmp_path / "study/scored").mkdir(parents=True)
-    (tmp_path / "study/scored/tiny.json").write_text("{}")
+    held = {"label": "tiny", "kind": "generic", **scored_on(load_splits(splits), (4, 6))}
+    held["splits"] = {"easy": {"recall@1": 0.5}, "hard": {"recall@1": 0.5}}
+    Store(tmp_path / "study").write_json("scored/tiny.json", held)
     told = call("plan", file, "--out", tmp_path / "study", "--no-calibrate", *extra)
     assert "After each run: adaptation with 2, 5 shots, 10 episodes each." in told
     assert "After each run: tests on the classes of noise, glyphs." in told
@@ -62,6 +68,26 @@ def test_a_plan_names_what_is_computed_beside_training(call, file, replay, tmp_p
     assert "After each run" not in plain and "Without training" not in plain
     generic = call("plan", file, "--out", tmp_path / "generic", "--set", "methods={}", "--set", "generic=[tiny]")
     assert "(0 of 1 done)" in generic and "0 runs" not in generic
+
+
+def test_planning_other_settings_leaves_the_study_as_it_is(call, file, trained, noise, tmp_path):
+    folder = tmp_path / "study"
+    shutil.copytree(trained, folder)
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    told = call(
+        "plan", file, "--out", folder, "--no-calibrate", "--set", "methods=[triplet]", "--set", "splits=default"
+    )
+    assert "study: 1 runs" in told
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+    call("plan", file, "--out", tmp_path / "nowhere", "--no-calibrate")
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_plan_takes_the_splits_that_the_study_has_built(call, file, noise, tmp_path, monkeypatch):
+    built = {"n_splits": 2, "backbone": "tiny"}
+    prepare(StudyConfig.load(file, splits=built), Store(tmp_path / "study"), quiet=True)
+    monkeypatch.setattr("oodml.study.plan.splits.build_splits", lambda *_, **__: pytest.fail("built again"))
+    call("plan", file, "--out", tmp_path / "study", "--no-calibrate", "--set", "splits={n_splits: 2, backbone: tiny}")
 
 
 def test_a_part_of_a_presets_name_shows_those_that_match_and_no_others(call):
@@ -92,6 +118,16 @@ def test_calibration_estimates_a_run_that_was_never_done(call, file, noise, tmp_
     assert not list((tmp_path / "study").glob("runs/*/result.json")), "a calibration is no run of the study"
 
 
+def test_a_step_of_several_batches_costs_as_many(noise, study, splits, monkeypatch):
+    """`images_per_second` counts the images of all batches of a step."""
+    tried = {"seconds": 1.0, "train_seconds": 1.0, "images_per_second": 8.0, "steps_per_epoch": 2}
+    study_status = sys.modules["oodml.study.running.status"]  # the package calls the function so
+    monkeypatch.setattr(study_status, "try_run", lambda *_: tried)
+    planned = plan(study(methods=["margin", "sharing"]), list(load_splits(splits)))
+    seconds = {run.method: study_status.calibration(run) for run in planned}
+    assert seconds == {"margin": 2.0, "sharing": 4.0}
+
+
 def test_failures_are_shown_with_their_reason(call, file, noise, trained, tmp_path):
     folder = tmp_path / "study"
     shutil.copytree(trained, folder)
@@ -118,6 +154,21 @@ def test_a_run_that_fails_shows_in_the_exit_status(file, replay, tmp_path, monke
     assert result.exit_code == 1
     assert "contrastive" in result.output
     assert "no memory left" in result.output
+
+
+def test_a_failure_after_training_shows_until_it_is_no_longer_asked_for(call, file, noise, trained, tmp_path):
+    folder = tmp_path / "study"
+    shutil.copytree(trained, folder)
+    words = ["run", str(file), "--out", str(folder), "--quiet"]
+    result = CliRunner().invoke(app, ["study", *words, "--set", "transfer=[noise]"], catch_exceptions=False)
+    assert result.exit_code == 1
+    assert "4 failed; run again to retry" in result.output
+    assert "0 done · 0 running · 4 failed · 0 waiting" in call("status", folder)
+    planned = call("plan", file, "--out", folder, "--no-calibrate")
+    assert "0 done · 0 running · 4 failed · 0 waiting" in planned
+    assert "About" not in planned, "all of them are trained"
+    call(*words)
+    assert "4 done · 0 running · 0 failed" in call("status", folder)
 
 
 def test_export_has_a_row_a_run(call, trained, tmp_path):

@@ -94,3 +94,13 @@ def test_an_encoder_that_lacks_a_metric_hides_it_from_nobody():
 
 def test_untrained_scores_stand_one_a_split():
     np.testing.assert_allclose(with_generic().untrained("recall@1"), 0.3)
+
+
+def test_two_encoders_that_were_never_trained_have_no_spread_to_be_told_apart_by():
+    own = [
+        Row("own", split, fid, 0, {"recall@1": 0.7 - fid / 100}, kind="own")
+        for split, fid in (("hard", 30.0), ("easy", 5.0), ("medium", 12.0))
+    ]
+    found = StudyTable([*with_generic().rows, *own]).compare("recall@1", "generic", "own")
+    assert found.difference > 0
+    assert np.isnan(found.low) and not found.distinguishable

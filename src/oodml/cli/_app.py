@@ -44,6 +44,22 @@ def parse_settings(settings: list[str]) -> dict[str, Any]:
     return found
 
 
+def with_root(dataset: str | dict[str, Any], root: str) -> dict[str, Any]:
+    """The settings of a data set with its place; its name and other options stay."""
+    return {**(dataset if isinstance(dataset, dict) else {"name": dataset}), "root": root}
+
+
+def chosen_dataset(dataset: str | None, root: str | None) -> dict[str, Any] | None:
+    """What `--dataset` and `--root` say about another data set than a run's; None where they say nothing."""
+    from oodml._errors import OodmlError
+
+    if dataset is None:
+        if root is not None:
+            raise OodmlError("--root says where the pictures of --dataset are: give --dataset too.")
+        return None
+    return {"name": dataset} if root is None else with_root(dataset, root)
+
+
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print a table; every column after the first is right-aligned when its cells are numbers."""
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)

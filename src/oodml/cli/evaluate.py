@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from oodml._errors import OodmlError
-from oodml.cli._app import app, out, print_table
+from oodml.cli._app import app, chosen_dataset, out, print_table
 
 if TYPE_CHECKING:
     from oodml.evaluation import Scores
@@ -39,7 +39,8 @@ def evaluate_command(
     """Score embeddings: exact retrieval, clustering and thresholds, from one neighbour search."""
     from oodml.evaluation import evaluate
 
-    embeddings, labels = _embed(run, dataset, root, split, device) if run else _load(_required(file))
+    given = _one_of(file, run, {"--dataset": dataset, "--root": root, "--split": split})
+    embeddings, labels = _embed(run, dataset, root, split, device) if run else _load(given)
     others, other_labels = _load(gallery) if gallery else (None, None)
     scores = evaluate(
         embeddings,
@@ -59,7 +60,7 @@ def evaluate_command(
         finite = {name: value if math.isfinite(value) else None for name, value in scores.items()}
         typer.echo(json.dumps({"scores": finite, "intervals": intervals, "notes": scores.notes}, indent=1))
     else:
-        _print(run or _required(file), scores, intervals)
+        _print(given, scores, intervals)
 
 
 def _print(file: Path, scores: Scores, intervals: dict[str, tuple[float, float]]) -> None:
@@ -74,17 +75,25 @@ def _print(file: Path, scores: Scores, intervals: dict[str, tuple[float, float]]
         out.print(f"{topic}: {note}", highlight=False, markup=False)
 
 
-def _required(file: Path | None) -> Path:
-    if file is None:
+def _one_of(file: Path | None, run: Path | None, of_run: dict[str, str | None]) -> Path:
+    """The file or the run that is to be scored; an option that would be ignored is refused."""
+    if file is not None and run is not None:
+        raise OodmlError(f"Two things to score, the file {file} and --run {run}: give one of them.")
+    given = file or run
+    if given is None:
         raise OodmlError("Give a file of embeddings, or --run with a finished run's folder.")
-    return file
+    if run is None and (without := [option for option, value in of_run.items() if value is not None]):
+        raise OodmlError(
+            f"{', '.join(without)} say what a run is tested on, and embeddings in a file are scored as they are: give "
+            "--run too, or leave them out."
+        )
+    return given
 
 
 def _embed(run: Path, dataset: str | None, root: str | None, split: str | None, device: str) -> tuple[Any, Any]:
     from oodml.training import embed_run
 
-    chosen = {"name": dataset, **({"root": root} if root else {})} if dataset else None
-    return embed_run(run, chosen, split, device)
+    return embed_run(run, chosen_dataset(dataset, root), split, device)
 
 
 def _load(file: Path) -> tuple[Any, Any]:

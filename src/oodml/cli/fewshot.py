@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from oodml._errors import OodmlError
-from oodml.cli._app import app, out, print_table
+from oodml.cli._app import app, chosen_dataset, out, print_table
 
 if TYPE_CHECKING:
     from oodml.training import EpisodeScore, FewShot
@@ -43,9 +42,7 @@ def fewshot_command(
     from oodml.training import save_few_shot
     from oodml.training.fewshot import few_shots
 
-    if root and not dataset:
-        raise OodmlError("--root says where the pictures of --dataset are: give --dataset too.")
-    target: dict[str, Any] | None = {"name": dataset, **({"root": root} if root else {})} if dataset else None
+    target = chosen_dataset(dataset, root)
     options: dict[str, Any] = {
         "steps": steps,
         "lr": _rate(lr),

@@ -13,10 +13,6 @@ from oodml.cli._pictures_in import BACKBONE_OPTION, WEIGHTS_OPTION, Described, d
 if TYPE_CHECKING:
     import numpy as np
 
-    from oodml.data import Dataset
-
-THUMBNAIL = 24
-
 
 @app.command()
 def shift(
@@ -77,12 +73,13 @@ def _duplicates(source: Described, other: Described, cosine: float, likeness: fl
     import numpy as np
 
     from oodml.shift import similar_pairs, thumbnail_likeness
+    from oodml.study.audit.target import thumbnails
 
     pairs = similar_pairs(source.features, other.features, least_cosine=cosine)
     alike = np.zeros(0)
     if pairs:
-        first = _thumbnails(source.ds, [i for i, _, _ in pairs])
-        second = _thumbnails(other.ds, [j for _, j, _ in pairs])
+        first = thumbnails(source.ds, [i for i, _, _ in pairs])
+        second = thumbnails(other.ds, [j for _, j, _ in pairs])
         alike = thumbnail_likeness(first, second)
     same = [(pair, score) for pair, score in zip(pairs, alike, strict=True) if score >= likeness]
     if not same:
@@ -98,14 +95,3 @@ def _duplicates(source: Described, other: Described, cosine: float, likeness: fl
     print_table("Shared pictures", ["training picture", "target picture", "likeness"], rows)
     if len(same) > shown:
         out.print(f"and {len(same) - shown} more pairs (--shown {len(same)} lists all)")
-
-
-def _thumbnails(ds: Dataset, indices: list[int]) -> np.ndarray:
-    """(P, 24, 24, 3) small pictures, each decoded once."""
-    import numpy as np
-
-    small = {
-        i: np.asarray(ds.source.image(i, shrink_to=4 * THUMBNAIL).resize((THUMBNAIL, THUMBNAIL)).convert("RGB"))
-        for i in sorted(set(indices))
-    }
-    return np.stack([small[i] for i in indices])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from oodml.cli._app import app, out, parse_settings, print_table
+from oodml.cli._app import app, out, parse_settings, print_table, with_root
 
 if TYPE_CHECKING:
     from oodml.evaluation.estimate import Estimate
@@ -63,14 +63,22 @@ def plan_command(
     setting: list[str] = CHANGES,
 ) -> None:
     """Show the grid of a study, the number of its runs and how long they will take."""
-    import os
-
-    from oodml.study.running import counts, default_folder, estimate_seconds, prepare, status
+    from oodml.study.running import default_folder, preview
 
     settings = _settings(study, setting, dataset, root)
     place = folder or str(default_folder(settings))
     store = _store(place)
-    planned = prepare(settings, store)
+    with preview(settings, store) as (planned, planned_in):
+        _show_plan(settings, planned, _beside_training(settings, planned, store, planned_in), store, calibrate)
+
+
+def _show_plan(
+    settings: StudyConfig, planned: list[PlannedRun], beside: list[str], store: Store, calibrate: bool
+) -> None:
+    import os
+
+    from oodml.study.running import counts, estimate_seconds, status
+
     found = status(planned, store)
     rows = [
         [method, len({r.split.name for r in runs}), len({r.seed for r in runs}), len(runs)]
@@ -81,12 +89,12 @@ def plan_command(
     if planned:  # a study of generic encoders alone trains nothing
         print_table(f"{settings.name}: {len(planned)} runs", ["method", "splits", "seeds", "runs"], rows)
         out.print(" · ".join(f"{count} {state}" for state, count in numbers.items()), highlight=False)
-    for line in _beside_training(settings, planned, store):
+    for line in beside:
         out.print(line, highlight=False, markup=False, soft_wrap=True)
     seconds = estimate_seconds(found, planned, calibrate)
     if seconds is None:
         out.print("No estimate of the time: no run of some method has finished, and --no-calibrate was given.")
-    elif numbers["done"] < len(planned):
+    elif seconds:
         one, cores = _duration(seconds), os.cpu_count() or 1
         what = "training" if settings.shots or settings.transfer or settings.generic else "work"
         out.print(
@@ -94,9 +102,9 @@ def plan_command(
         )
 
 
-def _beside_training(settings: StudyConfig, planned: list[PlannedRun], store: Store) -> list[str]:
+def _beside_training(settings: StudyConfig, planned: list[PlannedRun], store: Store, planned_in: Store) -> list[str]:
     """What else a study computes: after each of its runs, and from encoders that are not trained."""
-    from oodml.study.follow import is_followed
+    from oodml.study.follow import is_followed, target_name
     from oodml.study.running import missing_generic
 
     lines = []
@@ -104,12 +112,12 @@ def _beside_training(settings: StudyConfig, planned: list[PlannedRun], store: St
         shots = ", ".join(map(str, settings.shots))
         lines.append(f"After each run: adaptation with {shots} shots, {settings.episodes} episodes each.")
     if settings.transfer:
-        targets = ", ".join(each if isinstance(each, str) else each["name"] for each in settings.transfer)
+        targets = ", ".join(target_name(each, settings.transfer) for each in settings.transfer)
         lines.append(f"After each run: tests on the classes of {targets}.")
     if lines:
         lines.append(f"{sum(is_followed(run, store) for run in planned)} of {len(planned)} runs have that already.")
     if settings.generic:
-        done = len(settings.generic) - len(missing_generic(settings, store))
+        done = len(settings.generic) - len(missing_generic(settings, store, planned_in))
         encoders = ", ".join(settings.generic)
         lines.append(f"Without training, on every split: {encoders} ({done} of {len(settings.generic)} done).")
     return lines
@@ -190,8 +198,7 @@ def _settings(study: str, changes: list[str], dataset: str | None, root: str | N
     settings = load_preset_or_file(study, **values)
     if root is None:
         return settings
-    given = settings.dataset if isinstance(settings.dataset, dict) else {"name": settings.dataset}
-    return settings.model_copy(update={"dataset": {**given, "root": root}})
+    return settings.model_copy(update={"dataset": with_root(settings.dataset, root)})
 
 
 def _store(folder: str) -> Any:

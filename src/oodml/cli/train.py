@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from oodml.cli._app import app, out, parse_settings, print_table
+from oodml.cli._app import app, out, parse_settings, print_table, with_root
 
 if TYPE_CHECKING:
     from oodml.training import Result
@@ -44,7 +44,7 @@ def train_command(
     For several processes: torchrun --nproc-per-node N -m oodml train ...
     """
     from oodml._progress import console
-    from oodml.config import RunConfig
+    from oodml.config import RunConfig, read_settings
     from oodml.training import Interrupted, train
     from oodml.training.distributed import is_main_process
 
@@ -69,7 +69,8 @@ def train_command(
     values: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     values |= parse_settings(setting) | ({"quiet": True} if quiet else {})
     if root is not None:
-        values["dataset"] = {"name": values.get("dataset", "folder"), "root": root}
+        of_file = read_settings(config, "settings") if config is not None else {}
+        values["dataset"] = with_root({"dataset": "folder", **of_file, **values}["dataset"], root)
     settings = RunConfig.load(config, **values) if config is not None else RunConfig(**values)
     try:
         result = train(settings)

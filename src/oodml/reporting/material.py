@@ -23,7 +23,7 @@ HEADLINE = (MATCHED, "recall@1")  # the first that a study has; only recall at o
 
 @dataclass(frozen=True)
 class Failure:
-    """A run that did not finish, and why."""
+    """A run that failed, in its training or in what was to follow it, and why."""
 
     run: str
     traceback: str
@@ -78,8 +78,7 @@ class Material:
     @cached_property
     def failures(self) -> list[Failure]:
         names = self.store.names("runs") if self.store else []
-        done = {path.name for path in self.results}
-        found = {name: self.store.failure(name) for name in names if name not in done} if self.store else {}
+        found = {name: self.store.failure(name) for name in names} if self.store else {}
         return [Failure(name, traceback) for name, traceback in found.items() if traceback is not None]
 
 

@@ -7,6 +7,7 @@ computed from what the run left.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from oodml.study.plan import PlannedRun, load_plan, stored_splits
 from oodml.study.statistics import Row, StudyTable
 from oodml.study.store import FEW_SHOT, TRANSFER, Store, open_store
 
+Spec = str | dict[str, Any]  # a data set, as settings name it
 _NEEDED = ("config.yaml", "embedder.safetensors", "result.json")  # to use a run after training
 
 
@@ -34,7 +36,16 @@ def follow(run: PlannedRun, store: Store, device: str) -> None:
 
 def _missing_shots(run: PlannedRun, store: Store) -> list[int]:
     held = (store.read_json(f"runs/{run.id}/{FEW_SHOT}") or {}) if run.shots else {}
-    return [shots for shots in run.shots if held.get(str(shots), {}).get("about", {}).get("episodes") != run.episodes]
+    return [shots for shots in run.shots if not _is_as_asked(held.get(str(shots)), run)]
+
+
+def _asked(run: PlannedRun) -> dict[str, Any]:
+    """What a study says about adaptation, kept with its result: some of it is only chosen while adapting."""
+    return {"episodes": run.episodes, **run.few_shot}
+
+
+def _is_as_asked(found: dict[str, Any] | None, run: PlannedRun) -> bool:
+    return found is not None and found.get("about", {}).get("asked") == _asked(run)
 
 
 def _few_shot(run: PlannedRun, store: Store, shots: int, device: str) -> None:
@@ -45,37 +56,53 @@ def _few_shot(run: PlannedRun, store: Store, shots: int, device: str) -> None:
     metrics = ("recall@1", "map@1000", "map@1000:reference")
     options: dict[str, Any] = {"dataset": data, "metrics": metrics, "device": device, "quiet": True, **run.few_shot}
     found = few_shot(folder, run.split, shots, run.episodes, **options)
+    found.about["asked"] = _asked(run)
     _add(store, f"runs/{run.id}/{FEW_SHOT}", str(shots), found.to_json())
 
 
 def _missing_transfers(run: PlannedRun, store: Store) -> list[Any]:
     held = (store.read_json(f"runs/{run.id}/{TRANSFER}") or {}) if run.transfer else {}
-    return [spec for spec in run.transfer if not _has_shots(held.get(_set_name(spec), {}), run.shots)]
+    return [spec for spec in run.transfer if not _is_transferred(held.get(target_name(spec, run.transfer)), spec, run)]
 
 
-def _has_shots(held: dict[str, Any], shots: tuple[int, ...]) -> bool:
-    return "scores" in held and all(str(each) in held["few"] for each in shots)
+def _is_transferred(held: dict[str, Any] | None, spec: Spec, run: PlannedRun) -> bool:
+    if held is None or held.get("of") != _identity(spec):
+        return False
+    return all(_is_as_asked(held["few"].get(str(shots)), run) for shots in run.shots)
 
 
-def _transfer(run: PlannedRun, store: Store, spec: str | dict[str, Any], device: str) -> None:
+def _transfer(run: PlannedRun, store: Store, spec: Spec, device: str) -> None:
     """The run on the default test classes of another data set, adapted to them too where the study adapts."""
     from oodml.training.transfer import transfer, transfer_json
 
     options: dict[str, Any] = {"metrics": run.config.metrics, "device": device, "quiet": True, **run.few_shot}
     folder, data = store.fetch(run.id, _NEEDED), shared_dataset(spec)
     found = transfer(folder, data, shots=run.shots, episodes=run.episodes, **options)
-    _add(store, f"runs/{run.id}/{TRANSFER}", _set_name(spec), transfer_json(found))
+    for each in found["few"].values():
+        each.about["asked"] = _asked(run)
+    value = {"of": _identity(spec), **transfer_json(found)}
+    _add(store, f"runs/{run.id}/{TRANSFER}", target_name(spec, run.transfer), value)
 
 
 def _add(store: Store, name: str, key: str, value: Any) -> None:
     store.write_json(name, {**(store.read_json(name) or {}), key: value})
 
 
-def _set_name(spec: str | dict[str, Any]) -> str:
-    return spec if isinstance(spec, str) else spec["name"]
+def target_name(spec: Spec, targets: Iterable[Spec]) -> str:
+    """What a target is called among the others: by its name, with its options where others have the same name."""
+    own = _identity(spec)
+    alike = [each for each in map(_identity, targets) if each["name"] == own["name"]]
+    told = ", ".join(f"{key}={value}" for key, value in own.items() if key != "name")
+    return f"{own['name']} ({told})" if told and any(each != own for each in alike) else own["name"]
 
 
-def shared_dataset(spec: str | dict[str, Any]) -> Dataset:
+def _identity(spec: Spec) -> dict[str, Any]:
+    """A data set's settings without the place of a known one: where it lies is not what it is."""
+    settings = {"name": spec} if isinstance(spec, str) else dict(spec)
+    return {key: value for key, value in settings.items() if key != "root" or settings["name"] == "folder"}
+
+
+def shared_dataset(spec: Spec) -> Dataset:
     """A data set by its settings: loaded once a process, however many runs use it."""
     return _loaded(json.dumps(spec, sort_keys=True))
 

@@ -19,6 +19,7 @@ from oodml.losses import list_losses, loss_record
 from oodml.methods import list_methods, method_record, method_spec
 from oodml.shift import Split
 from oodml.training import train
+from oodml.training.scoring import check_metrics
 from oodml.training.sets import choose_split, validation_classes
 
 
@@ -74,16 +75,19 @@ def search(
     except ImportError as error:
         raise OodmlError("The search needs Optuna: pip install 'oodml[search]'.") from error
     given = (config if isinstance(config, RunConfig) else RunConfig(**config)).resolved()
+    check_metrics([metric])
     ranges = dict(options or search_ranges(given.method or {}))
     _check_ranges(given, ranges)
     dataset = load_dataset(given.dataset)
     split = without_test_classes(choose_split(dataset, given.split))
+    metrics = tuple(dict.fromkeys((*(given.metrics or ()), metric)))  # the default ones are not all that there are
     root = Path(out)
     root.mkdir(parents=True, exist_ok=True)
 
     def objective(trial: Any) -> float:
         chosen = {name: _suggest(trial, name, values) for name, values in ranges.items()}
         settings = {"method": with_options(given.method, chosen), "split": split, "selection": "last"}
+        settings["metrics"] = metrics
         run = RunConfig(**{**given.as_dict(), **settings, "out": None, "quiet": True})
         return train(run.model_copy(update={"out": str(root / "runs" / run.hash())}), dataset).scores[metric]
 
@@ -92,10 +96,10 @@ def search(
         study_name="search",
         storage=f"sqlite:///{root / 'search.db'}",
         direction="maximize",
-        sampler=optuna.samplers.TPESampler(seed=given.seed),
         load_if_exists=True,
     )
     done = sum(each.state.is_finished() for each in study.trials)
+    study.sampler = optuna.samplers.TPESampler(seed=given.seed + done)  # else it draws as before
     with stage("Searching", trials, quiet) as advance:
         advance(done)
         study.optimize(objective, max(0, trials - done), callbacks=[lambda *_: advance(1)], catch=(OodmlError,))

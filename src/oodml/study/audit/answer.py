@@ -25,7 +25,7 @@ from oodml.study.audit.sizing import LADDER, METHODS, Clock, choose_size
 from oodml.study.audit.target import Placed, place
 from oodml.study.audit.words import Expectation, expectations, runner_up, target_words, verdict
 from oodml.study.forecast import forecast_file
-from oodml.study.plan import PlannedRun, save_plan, stored_splits
+from oodml.study.plan import PlannedRun, save_plan
 from oodml.study.results import METRIC, load_study, ranking, smallest_test_set
 from oodml.study.running import prepare
 from oodml.study.statistics import TRAINED, StudyTable
@@ -105,7 +105,6 @@ def _plan(
     pictures: Pictures, store: Store, clock: Clock, workers: int, notes: list[str]
 ) -> tuple[list[Split], list[PlannedRun]]:
     """Splits and runs of a size that fits the time left."""
-    before = stored_splits(store)
     splits, file = _build(pictures, LADDER[0].splits), store.root / "splits.json"
     save_splits(file, splits)
     costs = measure_costs(study_of(pictures, splits, file, LADDER[0]), splits[0], pictures, clock, workers)
@@ -114,20 +113,15 @@ def _plan(
     if size.splits < len(splits):
         splits = _build(pictures, size.splits)
         save_splits(file, splits)
-    if [_sides(split) for split in before] != [_sides(split) for split in splits]:
-        for name in store.names("scored"):  # on splits of the same names, but other classes
-            store.remove(f"scored/{name}")
     notes.append(
         f"Sized to the time, in numbers: methods {size.methods}, splits {len(splits)}, steps a run {size.steps}, "
         f"augmented views {pictures.views}, pictures {len(pictures.rows)}, classes {pictures.classes}."
     )
     if missed := list(METHODS)[size.methods :]:
         notes.append(f"Not tried in the time given: {', '.join(missed)}.")
-    return splits, prepare(study_of(pictures, splits, file, size), store, quiet=True)
-
-
-def _sides(split: Split) -> tuple[list[str], list[str]]:
-    return sorted(split.train), sorted(split.test)
+    planned = prepare(study_of(pictures, splits, file, size), store, quiet=True)
+    save_plan(planned, store, smallest_test_set(splits, pictures.dataset))  # without pictures that cannot be read
+    return splits, planned
 
 
 def _build(pictures: Pictures, count: int) -> list[Split]:

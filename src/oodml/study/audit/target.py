@@ -54,12 +54,13 @@ def shared_pictures(dataset: Dataset, features: np.ndarray, target: Dataset, tar
     if not pairs:
         return 0
     alike = thumbnail_likeness(
-        _thumbnails(dataset, [i for i, _, _ in pairs]), _thumbnails(target, [j for _, j, _ in pairs])
+        thumbnails(dataset, [i for i, _, _ in pairs]), thumbnails(target, [j for _, j, _ in pairs])
     )
     return len({j for (_, j, _), score in zip(pairs, alike, strict=True) if score >= SAME})
 
 
-def _thumbnails(dataset: Dataset, indices: list[int]) -> np.ndarray:
+def thumbnails(dataset: Dataset, indices: list[int]) -> np.ndarray:
+    """(P, 24, 24, 3) small pictures, each decoded once."""
     small = {
         i: np.asarray(dataset.source.image(i, shrink_to=4 * THUMBNAIL).resize((THUMBNAIL, THUMBNAIL)).convert("RGB"))
         for i in sorted(set(indices))

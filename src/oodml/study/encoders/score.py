@@ -17,8 +17,8 @@ from oodml.data import Dataset, load_dataset, load_images
 from oodml.evaluation import evaluate
 from oodml.shift import Split
 from oodml.study.encoders.embeddings import Encoder, embed_pictures, find_encoder, read_embeddings
-from oodml.study.plan import StudyConfig, load_settings, stored_splits
-from oodml.study.results import smallest_test_set
+from oodml.study.plan import StudyConfig, load_settings, saved_match, stored_splits
+from oodml.study.results import scored_on, smallest_test_set
 from oodml.study.store import Store, open_store
 
 KINDS = ("generic", "own")
@@ -76,13 +76,13 @@ def score_splits(
     """Score the embeddings of every split's test pictures (in the data set's order), and write the result."""
     if kind not in KINDS:
         raise OodmlError(f"An encoder that is only scored is 'generic' or 'own', got {kind!r}.")
-    match = smallest_test_set(list(splits), dataset)
+    match = saved_match(store) or smallest_test_set(list(splits), dataset)  # as the runs beside them
     found = {}
     for split in splits:
         labels = dataset.labels[dataset.indices_of(split.test)]
         scores = evaluate(rows[split.name], labels, match=match, normalise=normalise)
         found[split.name] = {name: float(value) for name, value in scores.items()}
-    held = {"label": label, "kind": kind, "match": list(match), "splits": found}
+    held = {"label": label, "kind": kind, **scored_on(splits, match), "splits": found}
     store.write_json(f"scored/{file_name(label)}.json", held)
     return held
 

@@ -69,6 +69,14 @@ class Worker:
         self.process.start()
         theirs.close()  # so that our end reads "end of file" when the process ends
 
+    def give(self, job: Job, store: Store) -> bool:
+        """Hand it a run; False when the process has died."""
+        try:
+            self.pipe.send((job.run, store, job.device))
+        except (BrokenPipeError, ConnectionResetError):
+            return False
+        return True
+
     def answer(self) -> tuple[Outcome, int] | None:
         """Outcome and peak GPU memory of the run; None when the process died."""
         try:
@@ -124,9 +132,21 @@ class _Pool:
         return Job(run, device, size) if device else None
 
     def _start(self, job: Job, store: Store) -> None:
-        worker = self.idle.pop() if self.idle else Worker(self.threads)
-        worker.pipe.send((job.run, store, job.device))
+        worker = self._give_to_idle(job, store)
+        if worker is None:
+            worker = Worker(self.threads)
+            worker.give(job, store)  # should it die at once, its answer will say so
         self.busy[worker] = job
+
+    def _give_to_idle(self, job: Job, store: Store) -> Worker | None:
+        """The idle worker that took the run, if there is one; those that died while idle took nothing with them."""
+        while self.idle:
+            worker = self.idle.pop()
+            if worker.give(job, store):
+                return worker
+            worker.ask_to_leave()
+            worker.end()
+        return None
 
     def _end(self, worker: Worker, store: Store) -> tuple[PlannedRun, Outcome]:
         job, answer = self.busy.pop(worker), worker.answer()

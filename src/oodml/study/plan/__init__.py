@@ -4,7 +4,7 @@ from oodml.study.plan.features import split_features
 from oodml.study.plan.grid import PlannedRun, plan
 from oodml.study.plan.saved import SETTINGS, Place, load_plan, load_settings, save_plan, saved_match
 from oodml.study.plan.settings import BuildSplits, OfficialSplits, StudyConfig
-from oodml.study.plan.splits import choose_splits, official_splits, stored_splits
+from oodml.study.plan.splits import choose_splits, keep_splits_of, official_splits, split_hash, stored_splits
 
 __all__ = [
     "SETTINGS",
@@ -14,6 +14,7 @@ __all__ = [
     "PlannedRun",
     "StudyConfig",
     "choose_splits",
+    "keep_splits_of",
     "load_plan",
     "load_settings",
     "official_splits",
@@ -21,5 +22,6 @@ __all__ = [
     "save_plan",
     "saved_match",
     "split_features",
+    "split_hash",
     "stored_splits",
 ]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from pathlib import Path
 
 from oodml._errors import OodmlError
+from oodml.config import split_key
 from oodml.data import Dataset
 from oodml.models import extract_features
 from oodml.shift import Split, Splits, build_splits, load_official, load_splits
@@ -51,6 +53,18 @@ def stored_splits(store: Store) -> list[Split]:
     """The splits that a study's folder holds; none before its first run."""
     held = store.read_json(FILE)
     return [] if held is None else [Split.from_json(each, f"{store.url}/{FILE}") for each in held["splits"]]
+
+
+def keep_splits_of(store: Store, other: Store) -> None:
+    """Give another store the splits that this one holds, so that they are not built again there."""
+    held = store.read(FILE)
+    if held is not None:
+        other.write(FILE, held)
+
+
+def split_hash(split: Split) -> str:
+    """What identifies a split, in short: its key may hold thousands of class names."""
+    return hashlib.sha256(json.dumps(split_key(split), sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _recipe(options: BuildSplits, dataset: Dataset) -> dict:

@@ -4,5 +4,15 @@ of the methods, and files for other programs."""
 from oodml.study.results.leaderboard import as_markdown, leaderboard, ranking
 from oodml.study.results.load import load_study
 from oodml.study.results.matched import METRIC, smallest_test_set
+from oodml.study.results.scored import scored_on, valid_scores
 
-__all__ = ["METRIC", "as_markdown", "leaderboard", "load_study", "ranking", "smallest_test_set"]
+__all__ = [
+    "METRIC",
+    "as_markdown",
+    "leaderboard",
+    "load_study",
+    "ranking",
+    "scored_on",
+    "smallest_test_set",
+    "valid_scores",
+]

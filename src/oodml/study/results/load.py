@@ -12,6 +12,7 @@ from safetensors.numpy import load_file
 from oodml._errors import OodmlError
 from oodml.study.plan import Place, load_plan, saved_match, stored_splits
 from oodml.study.results.matched import METRIC, matched_recall
+from oodml.study.results.scored import scored_rows
 from oodml.study.statistics import Row, StudyTable
 from oodml.study.store import EMBEDDINGS, FEW_SHOT, RESULT, TRANSFER, Store, open_store
 
@@ -33,10 +34,11 @@ def load_study(folder: str | Path | Store) -> StudyTable:
     """
     store = open_store(folder)
     places = load_plan(store)
-    fids = {split.name: split.fid or 0.0 for split in stored_splits(store)}
+    splits = stored_splits(store)
+    fids = {split.name: split.fid or 0.0 for split in splits}
     results = {place.id: result for place in places if (result := store.result(place.id)) is not None}
     done = [place for place in places if place.id in results]
-    rows = _trained_rows(done, results, fids, store) + scored_rows(store, fids)
+    rows = _trained_rows(done, results, fids, store) + scored_rows(store, splits, saved_match(store))
     if not rows:
         failures = [reason for place in places if (reason := store.failure(place.id))]
         last = failures[-1].strip().splitlines()[-1] if failures else "nothing was run"
@@ -83,15 +85,3 @@ def _matched(run_id: str, folder: Path, match: tuple[int, int], store: Store) ->
         with contextlib.suppress(OodmlError):  # a study that may only be read is read all the same
             store.write_json(name, held)
     return held[METRIC]
-
-
-def scored_rows(store: Store, fids: dict[str, float]) -> list[Row]:
-    """Encoders that were scored on the splits without being trained here."""
-    rows = []
-    for name in store.names("scored"):
-        held: dict[str, Any] = store.read_json(f"scored/{name}")  # type: ignore[assignment]
-        rows += [
-            Row(held["label"], split, fids.get(split, 0.0), 0, scores, kind=held["kind"])
-            for split, scores in held["splits"].items()
-        ]
-    return rows

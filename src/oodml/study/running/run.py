@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +14,18 @@ from oodml.data import load_dataset
 from oodml.study.encoders import file_name, score_pretrained
 from oodml.study.engines import Engine, make_engine
 from oodml.study.engines.execute import is_done
-from oodml.study.plan import SETTINGS, PlannedRun, StudyConfig, choose_splits, plan, save_plan
-from oodml.study.results import load_study, smallest_test_set
+from oodml.study.plan import (
+    SETTINGS,
+    PlannedRun,
+    StudyConfig,
+    choose_splits,
+    keep_splits_of,
+    plan,
+    save_plan,
+    saved_match,
+    stored_splits,
+)
+from oodml.study.results import load_study, smallest_test_set, valid_scores
 from oodml.study.statistics import StudyTable
 from oodml.study.store import Store, open_store
 
@@ -53,9 +66,23 @@ def prepare(study: StudyConfig, store: Store, quiet: bool = False) -> list[Plann
     return planned
 
 
-def missing_generic(study: StudyConfig, store: Store) -> list[str]:
-    """The study's generic backbones that have no scores yet."""
-    return [name for name in study.generic or () if store.read_json(f"scored/{file_name(name)}.json") is None]
+@contextlib.contextmanager
+def preview(study: StudyConfig, store: Store, quiet: bool = False) -> Iterator[tuple[list[PlannedRun], Store]]:
+    """The plan as `prepare` would make it, and a passing store that holds it: the study's own stays as it is."""
+    with tempfile.TemporaryDirectory(prefix="oodml-plan-") as folder:
+        passing = Store(folder)
+        keep_splits_of(store, passing)
+        yield prepare(study, passing, quiet), passing
+
+
+def missing_generic(study: StudyConfig, store: Store, planned_in: Store | None = None) -> list[str]:
+    """The study's generic backbones without scores on all of its splits, as the store (or `planned_in`) has them."""
+    planned_in = planned_in or store
+    splits, match = stored_splits(planned_in), saved_match(planned_in)
+    held = {name: store.read_json(f"scored/{file_name(name)}.json") for name in study.generic or ()}
+    return [
+        name for name, found in held.items() if found is None or len(valid_scores(found, splits, match)) < len(splits)
+    ]
 
 
 def score_generic(study: StudyConfig, store: Store, quiet: bool = False) -> None:
@@ -66,7 +93,12 @@ def score_generic(study: StudyConfig, store: Store, quiet: bool = False) -> None
 
 def run_missing(planned: list[PlannedRun], store: Store, engine: Engine, quiet: bool = False) -> None:
     """Train what has no result yet. Runs that somebody else works on come last: done by then, or taken over."""
-    missing = [run for run in planned if not is_done(run, store)]
+    missing = []
+    for run in planned:
+        if not is_done(run, store):
+            missing.append(run)
+        elif store.failure(run.id) is not None:
+            store.clear_failure(run.id)  # of something that the study no longer asks for
     with progress_bar() as bar:
         bar.disable = quiet
         task = bar.add_task("Training", total=len(planned), completed=len(planned) - len(missing))

@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 
 from oodml._progress import track
+from oodml.methods import make_method
 from oodml.study.follow import shared_dataset
 from oodml.study.plan import Place, PlannedRun
 from oodml.study.running.trial import try_run
@@ -22,7 +23,8 @@ CALIBRATION_SECONDS = 60
 
 @dataclass(frozen=True)
 class RunStatus:
-    """A run's place in the study, its state, and the last line of why it failed."""
+    """A run's place in the study, its state, the last line of why it failed (or what was to follow it), and how long
+    its training took, if that is done."""
 
     place: Place | PlannedRun
     state: State
@@ -41,14 +43,14 @@ def counts(statuses: list[RunStatus]) -> dict[State, int]:
 
 
 def _state(place: Place | PlannedRun, store: Store) -> RunStatus:
-    result = store.result(place.id)
-    if result is not None:
-        return RunStatus(place, "done", seconds=result["seconds"])
+    result, failure = store.result(place.id), store.failure(place.id)
+    seconds = float("nan") if result is None else result["seconds"]
+    if result is not None and failure is None:
+        return RunStatus(place, "done", seconds=seconds)
     if store.is_claimed(place.id):
-        return RunStatus(place, "running")
-    failure = store.failure(place.id)
+        return RunStatus(place, "running", seconds=seconds)
     if failure is not None:
-        return RunStatus(place, "failed", failure.strip().splitlines()[-1])
+        return RunStatus(place, "failed", failure.strip().splitlines()[-1], seconds)
     return RunStatus(place, "waiting")
 
 
@@ -59,10 +61,10 @@ def estimate_seconds(statuses: list[RunStatus], planned: list[PlannedRun], calib
     minute of trying, the others count as what the known ones take on average.
     """
     seen: dict[str, list[float]] = {}
+    todo = {each.place.id for each in statuses if np.isnan(each.seconds)}
     for each in statuses:
-        if each.state == "done":
+        if each.place.id not in todo:
             seen.setdefault(each.place.method, []).append(each.seconds)
-    todo = {each.place.id for each in statuses if each.state != "done"}
     by_method: dict[str, list[PlannedRun]] = {}
     for run in planned:
         if run.id in todo:
@@ -88,11 +90,11 @@ def calibration(run: PlannedRun) -> float:
     """
     settings = run.config.resolved()
     found = try_run(settings, shared_dataset(settings.dataset), CALIBRATION_STEPS)
-    batch = settings.batch_size or 1
+    images = (settings.batch_size or 1) * make_method(settings.method or "margin").batches_per_step
     steps = settings.steps or (settings.epochs or 1) * found["steps_per_epoch"]
     fixed = max(0.0, found["seconds"] - found["train_seconds"])
     if settings.eval_every:
         evaluations = steps / settings.eval_every if settings.steps else (settings.epochs or 1) / settings.eval_every
     else:
         evaluations = 10 if settings.steps else settings.epochs or 1
-    return steps * batch / found["images_per_second"] + fixed * (1 + (evaluations - 1) / 3)
+    return steps * images / found["images_per_second"] + fixed * (1 + (evaluations - 1) / 3)

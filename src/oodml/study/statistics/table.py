@@ -127,11 +127,12 @@ class StudyTable:
     def compare(self, metric: str, first: str, second: str) -> Comparison:
         """AGS(first) − AGS(second) over the seeds that both have on every split.
 
-        An encoder that was only scored has no seed: its one value on a split stands against every seed of the other.
+        An encoder that was only scored has no seed: its one value on a split stands against every seed of a
+        trained method. Between two such encoders nothing varies, so their difference has no interval.
         """
         grid = self.scores(metric)
         a, b = (self._of(grid, name) for name in (first, second))
-        if self.kinds[first] != self.kinds[second]:
+        if (self.kinds[first] == TRAINED) != (self.kinds[second] == TRAINED):
             a, b = (_repeated(x) if self.kinds[n] != TRAINED else x for x, n in ((a, first), (b, second)))
         complete = ~(np.isnan(a) | np.isnan(b)).any(axis=0)
         if not complete.any():

@@ -1,0 +1,50 @@
+"""Scores of encoders that were not trained in a study, as `scored/LABEL.json` of its folder keeps them.
+
+They hold for the classes and the size of test set they were computed on; in a study that has others by now, not.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from oodml.shift import Split
+from oodml.study.plan import split_hash
+from oodml.study.statistics import Row
+from oodml.study.store import Store
+
+
+def scored_on(splits: Iterable[Split], match: Sequence[int]) -> dict[str, Any]:
+    """What such a file says about the splits that its scores belong to."""
+    return {"match": list(match), "on": {split.name: split_hash(split) for split in splits}}
+
+
+def valid_scores(
+    held: Mapping[str, Any], splits: Iterable[Split], match: Sequence[int] | None
+) -> dict[str, dict[str, float]]:
+    """Those of the scores that were computed on these splits, at this size (None: at any)."""
+    if match is not None and held.get("match") != list(match):
+        return {}
+    on = held.get("on", {})
+    return {split.name: held["splits"][split.name] for split in splits if on.get(split.name) == split_hash(split)}
+
+
+def scored_rows(store: Store, splits: Sequence[Split], match: Sequence[int] | None) -> list[Row]:
+    """Encoders that were scored on these splits; what was scored on others under the same names is left out."""
+    rows = []
+    for name in store.names("scored"):
+        held: dict[str, Any] = store.read_json(f"scored/{name}")  # type: ignore[assignment]
+        valid = valid_scores(held, splits, match)
+        if len(valid) < len(splits):
+            warnings.warn(
+                f"{store.url}/scored/{name}: the study has other splits than {held['label']!r} was scored on, and "
+                "those scores are left out. Run the study again, or score the encoder again with `oodml study score`.",
+                stacklevel=3,
+            )
+        rows += [
+            Row(held["label"], split.name, split.fid or 0.0, 0, valid[split.name], kind=held["kind"])
+            for split in splits
+            if split.name in valid
+        ]
+    return rows
