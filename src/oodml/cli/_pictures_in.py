@@ -96,4 +96,6 @@ def both(train: int, test: int) -> str:
 
 
 def _is_picture(path: Path) -> bool:
-    return path.is_file() and path.suffix.lower() in (".jpg", ".jpeg", ".png", ".webp", ".bmp")
+    from oodml.data import PICTURE_EXTENSIONS
+
+    return path.is_file() and path.suffix.lower() in PICTURE_EXTENSIONS

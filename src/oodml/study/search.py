@@ -20,7 +20,7 @@ from oodml.methods import list_methods, method_record, method_spec
 from oodml.shift import Split
 from oodml.training import train
 from oodml.training.scoring import check_metrics
-from oodml.training.sets import choose_split, validation_classes
+from oodml.training.sets import choose_split, held_out
 
 
 @dataclass(frozen=True)
@@ -50,9 +50,9 @@ def _is_loss(name: str) -> bool:
 
 def without_test_classes(split: Split) -> Split:
     """The split that a search may see: fit classes against validation classes."""
-    val = split.val or validation_classes(split.train)
+    val = held_out(split)
     fit = [name for name in split.train if name not in set(val)]
-    return replace(split, train=fit, test=list(val), val=[], name=f"{split.name}-search", episodes={})
+    return replace(split, train=fit, test=val, val=[], name=f"{split.name}-search", episodes={})
 
 
 def search(

@@ -49,12 +49,7 @@ def choose_split(dataset: Dataset, split: object) -> Split:
 def choose_sets(dataset: Dataset, split: Split, hold_out: bool) -> Sets:
     """Images by role; `hold_out` keeps the split's validation classes (or a quarter of the train classes) apart."""
     train, test = dataset.indices_of(split.train), dataset.indices_of(split.test)
-    val_classes = (split.val or validation_classes(split.train)) if hold_out else []
-    if len(val_classes) == 1:
-        raise OodmlError(
-            f"The split {split.name!r} has one validation class, {val_classes[0]!r}, on which every model scores 1. "
-            "Give it two or more, or use selection='last', which holds none out."
-        )
+    val_classes = held_out(split) if hold_out else []
     val = dataset.indices_of(val_classes) if val_classes else np.empty(0, dtype=np.int64)
     fit = np.setdiff1d(train, val)
     classes, fit_labels = np.unique(dataset.labels[fit], return_inverse=True)
@@ -64,6 +59,17 @@ def choose_sets(dataset: Dataset, split: Split, hold_out: bool) -> Sets:
             "Use a split with more train classes, or selection='last', which holds none out."
         )
     return Sets(fit, train, val, test, fit_labels.astype(np.int64))
+
+
+def held_out(split: Split) -> list[str]:
+    """The validation classes of a split: its own, or a quarter of its train classes."""
+    classes = list(split.val or validation_classes(split.train))
+    if len(classes) == 1:
+        raise OodmlError(
+            f"The split {split.name!r} has one validation class, {classes[0]!r}, on which every model scores 1. "
+            "Give it two or more, or use selection='last', which holds none out."
+        )
+    return classes
 
 
 def validation_classes(train: Sequence[str], share: float = VALIDATION_SHARE) -> list[str]:
