@@ -91,6 +91,10 @@ def test_rows_divide_features_of_any_size(prepared):
 
 
 def test_what_cannot_work_is_refused():
+    with pytest.raises(OodmlError, match="whole numbers"):
+        oodml.make_method("uniform_prior", every=2.5)
+    with pytest.raises(OodmlError, match="whole numbers"):
+        oodml.make_method("diva", queue=2.5)
     with pytest.raises(OodmlError, match="no prior can move them"):
         oodml.make_method("uniform_prior", on="features").check(64, "head")
     with pytest.raises(OodmlError, match="Did you mean 'features'"):

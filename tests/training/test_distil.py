@@ -7,6 +7,7 @@ import oodml
 from oodml.methods import Batch, Context
 from oodml.methods._distillation import relations, row_kl
 from oodml.models.embedder import Embedder
+from oodml.training.embedding import frozen_embedder
 
 
 @pytest.fixture
@@ -39,6 +40,24 @@ def test_a_student_trains_beside_a_teacher_that_stays_as_it_is(settings, teacher
     assert (teacher / "embedder.safetensors").read_bytes() == before
     embed = oodml.load_embedder(result.path)
     assert embed(torch.rand(2, 3, 16, 16)).shape == (2, 8)
+
+
+def test_a_teacher_sees_pictures_in_the_size_it_was_trained_on(settings, tmp_path):
+    """Features are computed on pictures of 64 pixels at least; training a backbone shows them as they are."""
+    run = oodml.train(settings(train="head", views=0, selection="last", out=str(tmp_path / "teacher"))).path
+    images = torch.rand(5, 3, 16, 16)
+    trained = oodml.load_embedder(run)
+    assert trained.input == 64
+    torch.testing.assert_close(frozen_embedder(run)(images), trained.embed(images))
+
+
+def test_features_of_another_backbone_are_refused(settings, teacher, tmp_path):
+    method = {"name": "distil", "teacher": str(teacher)}
+    with pytest.raises(oodml.OodmlError, match="another backbone"):
+        oodml.train(settings(method=method, train="head", views=0, out=str(tmp_path / "student")))
+    head = oodml.train(settings(train="head", views=0, out=str(tmp_path / "head"))).path
+    method = {"name": "distil", "teacher": str(head)}
+    assert oodml.train(settings(method=method, train="head", views=0, out=str(tmp_path / "student"))).scores
 
 
 def test_a_teacher_that_is_no_run_is_refused_before_any_data_is_read(settings, tmp_path):

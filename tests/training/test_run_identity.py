@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch import nn
 
 from oodml import OodmlError
 from oodml.config import RunConfig
+from oodml.losses import register_loss
 from oodml.training import result as results
 from oodml.training import train
 from oodml.training.distributed import Processes
@@ -129,6 +131,42 @@ def test_a_process_without_images_has_rows_of_the_right_width(settings):
     nobody = Processes(rank=3, count=4)
     rows = embed(trained.embedder, trained.method.test_embedding, Ones(), np.arange(5), nobody, 4)
     assert rows.shape == (0, 8)
+
+
+class Breaking(nn.Module):
+    """A loss whose value is finite and whose gradient is not, in one batch."""
+
+    calls = 0
+
+    def forward(self, embeddings, labels):
+        type(self).calls += 1
+        broken = (embeddings * 0).sum().sqrt() if self.calls == 8 else 0.0  # 0, with an infinite slope
+        return embeddings.square().mean() + broken
+
+
+def test_weights_that_are_no_longer_finite_take_no_checkpoints_place(settings):
+    register_loss("breaking-test", lambda: Breaking(), replace=True)
+    config = settings(method={"name": "plain", "loss": "breaking-test"}, checkpoint_every=2, eval_every=100)
+    for calls in (0, 6):  # from the beginning, and gone on with: the eighth batch each time
+        Breaking.calls = calls
+        with pytest.raises(OodmlError, match=r"no longer finite after step 8.*checkpoint\.pt, after step 6"):
+            train(config)
+        state = torch.load(Path(config.out) / "checkpoint.pt", weights_only=True)
+        assert state["progress"]["step"] == 6
+        assert all(torch.isfinite(each).all() for each in state["embedder"].values())
+    Breaking.calls = 100
+    assert train(config).data["steps"] == 12
+
+
+def test_seconds_are_those_of_all_starts(settings, killed_after):
+    config = settings(checkpoint_every=1)
+    with killed_after(6), pytest.raises(RuntimeError, match="killed"):
+        train(config)
+    before = torch.load(Path(config.out) / "checkpoint.pt", weights_only=True)["progress"]["seconds"]
+    found = train(config)
+    assert before > 0 and found.data["seconds"] > before
+    both = train(settings(selection="val-then-full", out=config.out + "-both"))
+    assert both.data["seconds"] > results.load_result(both.path / "search").data["seconds"]
 
 
 def test_a_repository_around_the_package_is_not_its_own(tmp_path, monkeypatch):

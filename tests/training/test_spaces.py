@@ -8,7 +8,7 @@ import torch
 
 import oodml
 from oodml import OodmlError
-from oodml.cli.spaces import spaces_command
+from oodml.cli.spaces import _method_name, spaces_command
 from oodml.training import train
 from oodml.training.result import FORMAT
 from oodml.training.spaces import Spaces, generalisation_gap, neighbours_across_classes, run_spaces
@@ -79,3 +79,16 @@ def test_the_command_looks_first_whether_it_can_write(finished, option):
     page, figures = (file / "page.html", None) if option == "--out" else (finished / "page.html", file / "figures")
     with pytest.raises(OodmlError, match=rf"{option}: .*result.json is a file"):
         spaces_command(finished, page, figures, "test", None, False, "cpu")
+
+
+@pytest.mark.parametrize(
+    ("method", "name"),
+    [
+        ("plain", "margin"),
+        ({"name": "plain", "loss": {"name": "triplet"}}, "triplet"),
+        (None, "margin"),
+        ("rho", "rho"),
+    ],
+)
+def test_a_run_is_called_by_its_loss_where_it_has_no_other_method(method, name):
+    assert _method_name(method) == name

@@ -71,5 +71,5 @@ def _method_name(method: Any) -> str:
     from oodml.methods import method_spec
 
     spec = method_spec(method or "margin")
-    loss = spec["loss"] if spec["name"] == "plain" else spec["name"]
+    loss = spec.get("loss", "margin") if spec["name"] == "plain" else spec["name"]
     return loss if isinstance(loss, str) else loss["name"]

@@ -9,6 +9,7 @@ import torch
 
 from oodml._errors import OodmlError
 from oodml.losses import Loss, loss_record, make_loss
+from oodml.losses.crossbatch import CrossBatch
 from oodml.methods._base import Context
 
 Spec = str | Mapping[str, Any]
@@ -93,3 +94,8 @@ def check_objective(spec: Spec) -> Loss:
     """
     with torch.random.fork_rng(devices=[]):  # building draws initial values; the user's generator must not move
         return make_objective(spec, Context(num_classes=2, embedding_dim=8, feature_dim=8, total_steps=1))
+
+
+def remembers(objective: Loss) -> bool:
+    """Whether it keeps samples of past batches: of a mixture it would keep one sample under two labels."""
+    return isinstance(objective, CrossBatch)

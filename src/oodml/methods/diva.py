@@ -97,8 +97,12 @@ class DiVA(Method):
                 f"diva needs alpha, decorrelation >= 0, temperature > 0 and 0 <= momentum <= 1; got {alpha=}, "
                 f"{decorrelation=}, {temperature=}, {momentum=}."
             )
-        if min(1 if queue is None else queue, hidden) < 1 or (weights is not None and len(weights) != 2):
-            raise OodmlError(f"diva needs queue, hidden >= 1 and two weights; got {queue=}, {hidden=}, {weights=}.")
+        sizes = (1 if queue is None else queue, hidden)
+        if not all(isinstance(n, int) and n >= 1 for n in sizes) or (weights is not None and len(weights) != 2):
+            raise OodmlError(
+                f"diva needs whole numbers >= 1 as queue and hidden, and two weights; got {queue=}, {hidden=}, "
+                f"{weights=}."
+            )
         self.base, self.alpha, self.decorrelation, self.queue, self.weights = base, alpha, decorrelation, queue, weights
         self.temperature, self.momentum, self.weighting = temperature, momentum, weighting
         self.sharing, self.intra, self.hidden = sharing, intra, hidden

@@ -52,8 +52,8 @@ class Mixup(Wrapper):
         super().__init__(base)
         if not self.mixable:
             raise OodmlError(
-                f"mixup mixes features and labels, and {method_spec(base)['name']!r} looks at more of a picture: "
-                "its second view, its teacher or its group."
+                f"mixup mixes the features and labels of a batch, and {method_spec(base)['name']!r} looks at more: a "
+                "second view, a teacher, a group, a memory of other batches, or mixtures already."
             )
         if alpha <= 0:
             raise OodmlError(f"mixup needs alpha > 0, got {alpha}.")

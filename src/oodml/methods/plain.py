@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from oodml._errors import OodmlError
 from oodml.methods import register_method
 from oodml.methods._base import Batch, Context, Method
-from oodml.methods._objective import Spec, as_dict, check_objective, make_objective
+from oodml.methods._objective import Spec, as_dict, check_objective, make_objective, remembers
 from oodml.models.embedder import Embedder, Outputs, Pooled
 from oodml.models.heads import Head
 
@@ -40,7 +40,9 @@ class Plain(Method):
         self.spec: dict[str, Any] = as_dict(loss)
         if miner is not None:
             self.spec["miner"] = miner
-        self.spherical = check_objective(self.spec).normalise
+        objective = check_objective(self.spec)
+        self.spherical = objective.normalise
+        self.mixable = not remembers(objective)
         if not 0 <= dropout < 1:
             raise OodmlError(f"dropout is a share in [0, 1), got {dropout}.")
         for name, value in {"input_noise": input_noise, "output_noise": output_noise}.items():

@@ -21,7 +21,7 @@ from oodml.methods._distillation import (
     papers_gamma,
     relations,
 )
-from oodml.methods._objective import Spec, as_dict, check_objective, make_objective
+from oodml.methods._objective import Spec, as_dict, check_objective, make_objective, remembers
 from oodml.models.embedder import Embedder, Outputs, Pooled
 from oodml.models.heads import Head
 
@@ -108,7 +108,8 @@ class S2SD(Method):
             raise OodmlError(f"detach is True or False, got {detach!r}.")
         check_strength(gamma, temperature)
         self.spec = as_dict(base, "base")
-        self.spherical = check_objective(self.spec).normalise
+        objective = check_objective(self.spec)
+        self.spherical, self.mixable = objective.normalise, not remembers(objective)
         self.gamma, self.temperature, self.layers, self.detach = gamma, temperature, layers, detach
         self.distil = DISTILLATIONS[distillation]
         self.topology, self.feature_start = topology, feature_start

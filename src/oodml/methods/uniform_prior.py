@@ -73,12 +73,13 @@ class UniformPrior(Wrapper):
             raise unknown_name("value of uniform_prior's on:", on, PLACES)
         if (
             (weight or 0) < 0
-            or min(row, *(1 if n is None else n for n in (every, hidden))) < 1
+            or not all(isinstance(n, int) and n >= 1 for n in (row, every or 1, hidden or 1))
+            or 0 in (every, hidden)
             or (lr is not None and lr <= 0)
         ):
             raise OodmlError(
-                f"uniform_prior needs weight >= 0, lr > 0, and row, every, hidden >= 1; got {weight=}, {lr=}, {row=}, "
-                f"{every=}, {hidden=}."
+                f"uniform_prior needs weight >= 0, lr > 0, and whole numbers >= 1 as row, every and hidden; got "
+                f"{weight=}, {lr=}, {row=}, {every=}, {hidden=}."
             )
         self.weight, self.every, self.hidden = weight, every, hidden
         self.on, self.row, self.lr = on, row, lr

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
 
 from rich.progress import Progress as Bar
 from rich.progress import TaskID
@@ -23,18 +22,23 @@ class Console:
         self._scores = ""
 
     def steps(self, progress: Progress, epoch: int) -> None:
-        rate, loss = progress.rates[-1], progress.last_loss
         for logger in self.loggers:
-            logger.log(progress.step, {"loss": loss, "images_per_second": rate})
-        if self.bar is not None and self.task is not None:
-            text = f"epoch {epoch + 1} · loss {loss:.3f} · {rate:,.0f} img/s{self._scores}"
-            self.bar.update(self.task, completed=progress.step, description=text)
+            logger.log(progress.step, {"loss": progress.last_loss, "images_per_second": progress.rates[-1]})
+        self._show(progress, epoch)
 
-    def evaluation(self, row: dict[str, Any]) -> None:
+    def evaluation(self, progress: Progress, epoch: int) -> None:
+        row = progress.history[-1]
         for logger in self.loggers:
             logger.log(row["step"], flat(row))
         shown = [f"{side} {100 * row[side]['recall@1']:.1f}" for side in ("val", "test") if side in row]
         self._scores = " · recall@1 " + ", ".join(shown)
+        self._show(progress, epoch)
+
+    def _show(self, progress: Progress, epoch: int) -> None:
+        if self.bar is not None and self.task is not None:
+            rate, loss = progress.rates[-1], progress.last_loss
+            text = f"epoch {epoch + 1} · loss {loss:.3f} · {rate:,.0f} img/s{self._scores}"
+            self.bar.update(self.task, completed=progress.step, description=text)
 
 
 @contextlib.contextmanager

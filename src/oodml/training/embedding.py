@@ -20,6 +20,7 @@ from oodml.data import Dataset, load_dataset, load_images
 from oodml.data._sources import upright_rgb
 from oodml.evaluation import evaluate
 from oodml.methods import Context, Method, make_method
+from oodml.models import Backbone
 from oodml.models.embedder import Embedder
 from oodml.training.distributed import Processes
 from oodml.training.initial import initial_backbone
@@ -92,18 +93,22 @@ def load_embedder(run: str | Path, device: str = "cpu") -> TrainedEmbedder:
     return TrainedEmbedder(embedder, method, about["transforms"], torch.device(device))
 
 
-def frozen_embedder(run: str | Path, device: str = "cpu") -> Callable[[Tensor], Tensor]:
-    """The embedder of a finished run for inputs as training has them: prepared images, or cached features."""
+def frozen_embedder(
+    run: str | Path, device: str = "cpu", features_of: Backbone | None = None
+) -> Callable[[Tensor], Tensor]:
+    """The embedder of a finished run for inputs as training has them: prepared images, or cached `features_of`."""
     trained = load_embedder(run, device)
+    if features_of is not None and features_of.weights_id != trained.embedder.backbone.weights_id:
+        raise OodmlError(
+            f"The run {run} has another backbone (or trained its own), and with train='head' its head would be given "
+            f"features of {features_of.name!r} as they are here: take a teacher trained with train='head' on the same "
+            "backbone, or train='all'."
+        )
 
     @torch.no_grad()
     def embed_inputs(inputs: Tensor) -> Tensor:
-        if inputs.ndim == 2 and inputs.shape[1] % trained.embedder.feature_dim:
-            raise OodmlError(
-                f"The run {run} reads {trained.embedder.feature_dim} features and was given {inputs.shape[1]}: with "
-                "train='head' a teacher must have the same backbone."
-            )
-        return trained.method.test_embedding(trained.embedder(inputs)).float()
+        seen = resized(inputs, trained.input) if inputs.ndim == 4 else inputs
+        return trained.method.test_embedding(trained.embedder(seen)).float()
 
     return embed_inputs
 

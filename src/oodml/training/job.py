@@ -139,7 +139,7 @@ def build_job(
         num_images=len(sets.fit),
         device=device,
         generator=generator,
-        load_teacher=lambda run: frozen_embedder(run, str(device)),
+        load_teacher=lambda run: frozen_embedder(run, str(device), backbone if config.train == "head" else None),
         cluster=lambda rows, k: cluster(rows, k, child_seed(config.seed, "k-means"), processes),
     )
     with own_seed(child_seed(config.seed, "init")):

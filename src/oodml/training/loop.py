@@ -48,8 +48,9 @@ def fit(job: Job, progress: Progress, keeper: Keeper, saver: Saver, console: Con
         progress.note(losses, images=len(losses) * len(batches[0]), seconds=clock.lap())
         console.steps(progress, epoch)
         if evaluates:
+            saver.check_weights(job, progress.step)
             judge(job, progress, keeper)
-            console.evaluation(progress.history[-1])
+            console.evaluation(progress, epoch)
             clock.lap()
         stopping = saver.should_stop(stop)
         if evaluates or saves or stopping:

@@ -34,6 +34,7 @@ class Progress:
     """The state of a run beside its weights; plain data, so it goes into the checkpoint as it is."""
 
     step: int = 0
+    seconds: float = 0.0  # since the run was begun, over all its starts
     train_seconds: float = 0.0
     loss_sum: float = 0.0  # of the steps since the last evaluation
     loss_count: int = 0

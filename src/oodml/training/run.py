@@ -94,14 +94,16 @@ def _run(
     if not progress.untrained:
         rows = embed(job.embedder, untrained_reader, job.source, job.sets.test, processes, job.eval_batch)
         progress.untrained = score(rows, job.dataset.labels[job.sets.test], config.metrics, processes)
+    clock = began - progress.seconds
     with stop_requests() as stop, console(job, loggers, progress.step) as shown:
-        saver = Saver(job, run_hash)
+        saver = Saver(job, run_hash, progress.step, clock)
         try:
             fit(job, progress, keeper, saver, shown, stop)
         finally:
             saver.finish()  # also when the loop fails: what was saved must be on disk before anyone reads it
     facts["dataset"] = {"name": job.dataset.name, "fingerprint": job.dataset.fingerprint, "loaded": dataset.fingerprint}
-    _finish(job, progress, keeper, run_hash, {**facts, "seconds": round(time.perf_counter() - began, 2)})
+    seconds = time.perf_counter() - clock + (search.data["seconds"] if search else 0.0)
+    _finish(job, progress, keeper, run_hash, {**facts, "seconds": round(seconds, 2)})
 
 
 def _finish(job: Job, progress: Progress, keeper: Keeper, run_hash: str, facts: dict[str, Any]) -> None:

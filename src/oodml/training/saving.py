@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from oodml._errors import OodmlError
 from oodml._files import atomic_file
@@ -17,11 +20,11 @@ from oodml.training.signals import StopRequest
 class Saver:
     """Saves a run into its folder from the main process, in a thread, and answers whether it should stop."""
 
-    def __init__(self, job: Job, run_hash: str) -> None:
+    def __init__(self, job: Job, run_hash: str, resumed_at: int, began: float) -> None:
         self.path, self.run_hash = job.out / "checkpoint.pt", run_hash
-        self.processes = job.processes
+        self.processes, self.began = job.processes, began  # by `time.perf_counter`, as if there had been one start
         self._writer = Writer()
-        self._saved_step: int | None = None
+        self._saved_step: int | None = resumed_at or None
 
     @property
     def last_good(self) -> str:
@@ -30,8 +33,20 @@ class Saver:
             return "No checkpoint was saved before it."
         return f"The last good checkpoint is {self.path}, after step {self._saved_step}."
 
+    def check_weights(self, job: Job, step: int) -> None:
+        """Raise where something trained is no longer finite, before it is scored or takes a good checkpoint's place."""
+        trained = [*trained_state(job).values(), *job.method.state_dict().values()]
+        finite = [torch.isfinite(each).all() for each in trained if each.is_floating_point()]
+        if not torch.stack([each.to(self.processes.device) for each in finite]).all():
+            raise OodmlError(
+                f"The weights are no longer finite after step {step}, although the losses up to it were. "
+                f"{self.last_good} Lower the learning rate, or use precision='fp32'."
+            )
+
     def save(self, job: Job, progress: Progress, keeper: Keeper) -> None:
+        self.check_weights(job, progress.step)
         self._saved_step = progress.step
+        progress.seconds = time.perf_counter() - self.began
         if not self.processes.is_main:
             return
         state = to_cpu(run_state(job, progress, self.run_hash))
