@@ -7,7 +7,17 @@ import pytest
 from typer.testing import CliRunner
 
 import oodml
-from oodml.cli import evaluate, train  # noqa: F401 - registers the commands
+from oodml.cli import (  # noqa: F401 - registers the commands
+    audit,
+    demo,
+    evaluate,
+    pretrained,
+    report,
+    splits,
+    study_score,
+    study_search,
+    train,
+)
 from oodml.cli._app import app
 from oodml.training import Interrupted
 
@@ -83,3 +93,44 @@ def test_a_root_leaves_the_data_set_of_the_settings_as_it_is(trained_with, tmp_p
 def test_evaluate_refuses_what_it_would_ignore(words, message):
     done = CliRunner().invoke(app, ["evaluate", *words])
     assert isinstance(done.exception, oodml.OodmlError) and message in str(done.exception)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--dims", "a"], "--dims 'a': give whole numbers separated by commas"),
+        (["--dims", ","], "--dims ',': give whole numbers"),
+        (["--dims", "8,-4"], "an embedding has one dimension or more; leave -4 out"),
+    ],
+)
+def test_retrieval_time_refuses_sizes_that_are_none(words, message):
+    done = CliRunner().invoke(app, ["study", "retrieval-time", "--images", "20", *words])
+    assert isinstance(done.exception, oodml.OodmlError) and message in str(done.exception)
+
+
+@pytest.mark.parametrize("images", ["0", "1"])
+def test_retrieval_time_needs_something_to_find(images):
+    done = CliRunner().invoke(app, ["study", "retrieval-time", "--dims", "4", "--images", images])
+    assert done.exit_code == 2 and isinstance(done.exception, SystemExit)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("report",),
+        ("report", "study", "--figures"),
+        ("study", "show"),
+        ("study", "leaderboard"),
+        ("study", "run", "glyphs", "--out"),
+        ("study", "search", "margin", "--out"),
+        ("audit", "pictures", "--out"),
+        ("demo", "--out"),
+        ("splits", "show", "splits.json", "--out"),
+        ("pretrained", "--study"),
+    ],
+)
+def test_a_file_where_a_folder_is_wanted_is_called_a_file(command, tmp_path):
+    file = tmp_path / "afile.txt"
+    file.touch()
+    done = CliRunner().invoke(app, [*command, str(file)])
+    assert isinstance(done.exception, oodml.OodmlError) and str(done.exception) == f"{file} is a file; give a folder."

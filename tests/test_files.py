@@ -46,6 +46,23 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path, monkeypatch):
         _files.write_json(tmp_path / "x.json", 1)
 
 
+def test_a_file_that_cannot_be_read_is_not_told_about_as_one_to_write(tmp_path):
+    with pytest.raises(OodmlError, match="You may not read it") as told, _files.explained("read", tmp_path / "x"):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    assert "written" not in str(told.value)
+
+
+def test_a_file_where_a_folder_is_wanted_is_called_a_file(tmp_path):
+    file = tmp_path / "afile.txt"
+    file.touch()
+    told = r"afile\.txt is a file; give a folder\."
+    with pytest.raises(OodmlError, match=f"{told}$"), _files.explained("read", file / "x"):
+        (file / "x").read_bytes()
+    for path in (file / "x", file / "y" / "x"):
+        with pytest.raises(OodmlError, match=told):
+            _files.write_json(path, 1)
+
+
 def test_an_atomic_folder_replaces_the_old_one_whole(tmp_path):
     target = tmp_path / "folder"
     for text in ("old", "new"):

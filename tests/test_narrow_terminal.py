@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from oodml.cli import fewshot, methods, pretrained  # noqa: F401 - they add their commands
-from oodml.cli._app import app, out
+from oodml.cli._app import app, out, print_table
 from oodml.cli.methods import reflow
 from oodml.training import FewShot, PretrainedScore
 from oodml.training.few_shot_result import over_episodes
@@ -47,6 +47,32 @@ def test_what_all_rows_have_in_common_is_said_once(monkeypatch):
     lines = lines_of("pretrained", "glyphs")
     assert lines[0].strip() == "test classes, %, no training · form normalised · split default"
     assert any(re.fullmatch(r" *vit_base_patch32_clip_224.openai +50.0 +25.0 +100.0 *", line) for line in lines)
+
+
+@pytest.mark.usefixtures("narrow")
+def test_two_long_paths_are_folded_and_the_number_beside_them_is_whole(capsys):
+    first, second = "class/" + "a" * 70 + ".png", "class/" + "b" * 70 + ".png"
+    print_table("Shared pictures", ["training picture", "target picture", "likeness"], [(first, second, "0.987")])
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert any(re.search(r" 0\.987 *$", line) for line in lines)
+    assert "".join(lines).count("b") == 70  # nothing of the name is lost
+
+
+@pytest.mark.usefixtures("narrow")
+def test_numbers_are_whole_however_many_columns_there_are(capsys):
+    scores = [f"{50 + i / 10:.1f} ±1.25" for i in range(12)]
+    print_table("By FID", ["method", *(f"split number {i}" for i in range(12)), "AGS"], [("margin", *scores, "–")] * 2)
+    shown = capsys.readouterr().out
+    assert all(shown.count(score) == 2 for score in scores) and shown.count("margin") == 2
+
+
+@pytest.mark.usefixtures("narrow")
+def test_a_missing_number_does_not_let_the_others_be_broken(capsys):
+    rows = [("x" * 60, "1,234.56 ± 1.23", "99.99"), ("y", "–", "1.00")]
+    print_table("Scores", ["a", "b", "c"], rows)
+    shown = capsys.readouterr().out
+    assert "1,234.56 ± 1.23" in shown and "99.99" in shown and "x" * 60 in shown
 
 
 @pytest.mark.usefixtures("narrow")

@@ -32,14 +32,26 @@ def explained(action: str, path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        elsewhere = "point OODML_CACHE to" if path.is_relative_to(cache_root()) else "choose"
-        if error.errno == errno.ENOSPC:
-            advice = f"The disk is full: free some space, or {elsewhere} a larger one."
-        elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-            advice = f"The folder cannot be written: change its permissions, or {elsewhere} a folder of yours."
-        else:
-            advice = f"The system said: {error.strerror or error}."
-        raise OodmlError(f"Could not {action} {path}. {advice} Nothing half-written was left behind.") from error
+        left = "" if action == "read" else " Nothing half-written was left behind."
+        raise OodmlError(f"Could not {action} {path}. {_advice(action, path, error)}{left}") from error
+
+
+def _advice(action: str, path: Path, error: OSError) -> str:
+    elsewhere = "point OODML_CACHE to" if path.is_relative_to(cache_root()) else "choose"
+    if error.errno in (errno.ENOTDIR, errno.EEXIST) and (file := file_in_the_way(path.parent)):
+        return f"{file} is a file; give a folder."
+    if error.errno == errno.ENOSPC:
+        return f"The disk is full: free some space, or {elsewhere} a larger one."
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        if action == "read":
+            return "You may not read it: change its permissions, or give a copy of your own."
+        return f"The folder cannot be written: change its permissions, or {elsewhere} a folder of yours."
+    return f"The system said: {error.strerror or error}."
+
+
+def file_in_the_way(folder: Path) -> Path | None:
+    """The file that stands where `folder`, or a folder it is in, ought to be; None where there is none."""
+    return next((each for each in (folder, *folder.parents) if each.is_file()), None)
 
 
 def check_writable(folder: Path, option: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from oodml import OodmlError
 from oodml.cli._app import app
 from oodml.shift import load_splits
 
-for module in ("splits", "splits_more", "shift"):
+for module in ("splits", "splits_more", "shift", "audit", "features", "pretrained", "study", "study_score", "train"):
     importlib.import_module(f"oodml.cli.{module}")
 
 
@@ -176,3 +177,75 @@ def test_shift_without_classes_still_measures(zoo: Path) -> None:
     assert shown.exit_code == 0
     assert "0.00" in shown.stdout
     assert "no splits to compare" in shown.stdout
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("shift", "nothere", "glyphs"),
+        ("audit", ".", "--target", "nothere"),
+        ("pretrained", "nothere"),
+        ("study", "forecast", "study", "nothere"),
+        ("splits", "iid", "nothere"),
+    ],
+)
+def test_a_mistyped_path_is_answered_as_a_path(command: tuple[str, ...]) -> None:
+    told = str(run(*command).exception)
+    assert told.startswith("There is no folder or tar 'nothere', and no data set of that name (cars196, cub200,")
+    assert "Check the path." in told
+
+
+def test_a_mistyped_data_set_is_answered_with_the_nearest_name() -> None:
+    assert "Did you mean 'glyphs'?" in str(run("shift", "gliphs", "glyphs").exception)
+
+
+@pytest.mark.parametrize(
+    "option", [("--cosine", "5"), ("--likeness", "1.5"), ("--splits", "0"), ("--draws", "19"), ("--shown", "-1")]
+)
+def test_shift_refuses_bounds_that_mean_nothing(zoo: Path, option: tuple[str, str]) -> None:
+    refused = CliRunner().invoke(app, ["shift", str(zoo / "zoo"), str(zoo / "target"), "--backbone", "tiny", *option])
+    assert refused.exit_code == 2 and option[0] in refused.stderr
+
+
+@pytest.fixture
+def damaged(zoo: Path, tmp_path: Path) -> Path:
+    """The zoo with a picture that cannot be read, in a class whose name looks like the markup of the console."""
+    shutil.copytree(zoo / "zoo", tmp_path / "zoo")
+    (tmp_path / "zoo" / "class0").rename(tmp_path / "zoo" / "[red]")
+    (tmp_path / "zoo" / "[red]" / "0.png").write_bytes(b"no picture")
+    return tmp_path / "zoo"
+
+
+def said_once_and_plainly(shown: Result) -> bool:
+    told = " ".join(shown.stderr.split())
+    place = ".py:" in told or "UserWarning" in told
+    return told.count("warning: 1 of 64 pictures of 'folder' cannot be read: [red]/0.png") == 1 and not place
+
+
+def test_a_picture_that_cannot_be_read_is_named_and_left_out(damaged: Path, zoo: Path) -> None:
+    shown = run("shift", damaged, zoo / "target", "--backbone", "tiny", "-n", "3")
+    assert shown.exit_code == 0, shown.exception
+    assert said_once_and_plainly(shown) and "63 and 22" in shown.stdout
+    assert "2 of 22 target pictures are in the training set too" in shown.stdout
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("features", "folder", "--backbone", "tiny", "--root"),
+        ("pretrained", "--backbone", "tiny"),
+        ("train", "--backbone", "tiny", "--steps", "1", "--set", "batch_size=8", "--quiet", "--root"),
+    ],
+)
+def test_warnings_do_not_show_the_place_in_the_program(damaged: Path, command: tuple[str, ...]) -> None:
+    out = ("--out", damaged.parent / "run") if command[0] == "train" else ()
+    shown = run(*command, damaged, *out)
+    assert shown.exit_code == 0, shown.exception
+    assert said_once_and_plainly(shown), shown.stderr
+
+
+def test_splits_of_a_damaged_folder_are_not_taken_for_another_copy(damaged: Path) -> None:
+    path = damaged.parent / "splits.json"
+    assert run("splits", "build", damaged, "-o", path, "-n", "3", "--backbone", "tiny").exit_code == 0
+    verified = run("splits", "verify", path, "--root", damaged)
+    assert verified.exit_code == 0 and "another copy" not in verified.stderr

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import typer
 from rich import box
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.table import Table
 
 import oodml
@@ -44,6 +45,26 @@ def parse_settings(settings: list[str]) -> dict[str, Any]:
     return found
 
 
+def parse_integers(option: str, text: str) -> list[int]:
+    """The whole numbers of an option that takes several, separated by commas."""
+    from oodml._errors import OodmlError
+
+    try:
+        return [int(each) for each in text.split(",")]
+    except ValueError:
+        raise OodmlError(f"{option} {text!r}: give whole numbers separated by commas, for example 1,10,100.") from None
+
+
+def folder_given(place: Any) -> Any:
+    """For arguments that take a folder (or the URL of a store): refuse a file before anything is looked for in it."""
+    from oodml._errors import OodmlError
+    from oodml._files import file_in_the_way
+
+    if place is not None and "://" not in str(place) and (file := file_in_the_way(Path(place))):
+        raise OodmlError(f"{file} is a file; give a folder.")
+    return place
+
+
 def with_root(dataset: str | dict[str, Any], root: str) -> dict[str, Any]:
     """The settings of a data set with its place; its name and other options stay."""
     return {**(dataset if isinstance(dataset, dict) else {"name": dataset}), "root": root}
@@ -61,15 +82,27 @@ def chosen_dataset(dataset: str | None, root: str | None) -> dict[str, Any] | No
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print a table; every column after the first is right-aligned when its cells are numbers."""
+    """Print a table; columns of numbers are right-aligned, and where it is wider than the terminal, words are folded.
+
+    A number is never broken or cut. The first column, what a row is about, is folded only beside another one of text.
+    """
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     texts = [[str(cell) for cell in row] for row in rows]
+    numeric = [_are_numbers([row[i] for row in texts]) for i in range(len(columns))]
     for i, column in enumerate(columns):
-        numeric = bool(texts) and all(_is_number(row[i]) for row in texts)
-        table.add_column(column, justify="right" if numeric else "left", overflow="fold", no_wrap=i == 0)
+        # Not no_wrap for numbers: that would keep a long heading on one line too.
+        whole = i == 0 and all(numeric[1:])
+        width = max(len(row[i]) for row in texts) if texts and (whole or numeric[i]) else None
+        justify: JustifyMethod = "right" if numeric[i] else "left"
+        table.add_column(column, justify=justify, overflow="fold", no_wrap=whole, min_width=width)
     for text in texts:
         table.add_row(*text)
-    out.print(table)
+    out.print(table, crop=False)
+
+
+def _are_numbers(texts: Sequence[str]) -> bool:
+    """Whether a column holds numbers; a dash stands for one that is missing."""
+    return bool(texts) and all(text == "–" or _is_number(text) for text in texts)
 
 
 def _is_number(text: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import warnings
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
+from oodml._errors import OodmlError
 from oodml._progress import console
 
 if TYPE_CHECKING:
@@ -43,11 +45,21 @@ class Described:
 
 def open_dataset(name: str, root: Path | None) -> Dataset:
     """A data set by its name, or a folder or tar of class folders by its path."""
-    from oodml.data import list_datasets, load_dataset
+    from oodml.data import dataset_records, load_dataset
 
-    if name not in list_datasets() and root is None and (os.sep in name or Path(name).exists()):
-        return quietly(load_dataset, "folder", root=Path(name))
-    return quietly(load_dataset, name, root=root)
+    known = [each for record in dataset_records() for each in (record.name, *record.aliases)]
+    if name in known or root is not None:
+        return quietly(load_dataset, name, root=root)
+    if os.sep not in name and not Path(name).exists():
+        raise _neither_path_nor_name(name, known)
+    return quietly(load_dataset, "folder", root=Path(name))
+
+
+def _neither_path_nor_name(name: str, known: list[str]) -> OodmlError:
+    """A mistyped path must not be answered as if only names of data sets could be given."""
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else " Check the path."
+    return OodmlError(f"There is no folder or tar {name!r}, and no data set of that name ({', '.join(known)}).{hint}")
 
 
 def open_pictures(name: str, root: Path | None = None) -> Dataset:
@@ -64,10 +76,18 @@ def open_pictures(name: str, root: Path | None = None) -> Dataset:
 
 
 def describe(ds: Dataset, backbone: str, weights: Path | None = None) -> Described:
-    """Extract (or read from the cache) the features of a data set."""
+    """Extract (or read from the cache) the features of a data set, without the pictures that cannot be read."""
     from oodml.models import extract_features
 
-    return Described(ds, extract_features(ds, backbone=backbone, weights=weights), backbone)
+    ds = readable(ds)
+    return Described(ds, quietly(extract_features, ds, backbone=backbone, weights=weights), backbone)
+
+
+def readable(ds: Dataset) -> Dataset:
+    """The data set without pictures that cannot be read; a warning names them."""
+    from oodml.data import load_images
+
+    return quietly(load_images, ds).dataset
 
 
 def features_of(data: Described) -> dict[str, str]:
@@ -77,17 +97,19 @@ def features_of(data: Described) -> dict[str, str]:
 
 def note(text: str) -> None:
     """A remark for the reader, on stderr."""
-    console.print(text, highlight=False, soft_wrap=True)
+    console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 def quietly(function: Callable[..., T], *arguments: Any, **options: Any) -> T:
-    """Call `function` and show its warnings as plain sentences, without the place in the program."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        result = function(*arguments, **options)
-    for each in caught:
-        note(f"warning: {each.message}")
-    return result
+    """Call `function` and show its warnings, as they come, as plain sentences without the place in the program."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("default", UserWarning)
+        warnings.showwarning = _as_sentence  # put back by catch_warnings
+        return function(*arguments, **options)
+
+
+def _as_sentence(message: Warning | str, *_: Any, **__: Any) -> None:
+    note(f"warning: {message}")
 
 
 def both(train: int, test: int) -> str:

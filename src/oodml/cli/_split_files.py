@@ -34,7 +34,12 @@ def describe_for(
     _check_classes(series, ds)
     built_with = series[0].provenance.get("backbone")
     chosen = backbone or (built_with if built_with and "fingerprint" in series[0].provenance else BACKBONE)
-    return describe(ds, chosen, weights)
+    data = describe(ds, chosen, weights)
+    for split in series:
+        # Splits are made from the pictures that can be read, so those are compared.
+        if split.provenance.get("fingerprint", data.ds.fingerprint) != data.ds.fingerprint:
+            note(f"{split.name} was made from another copy of {ds.name}: distances may differ.")
+    return data
 
 
 def _check_classes(series: Splits, ds: Dataset) -> None:
@@ -43,8 +48,6 @@ def _check_classes(series: Splits, ds: Dataset) -> None:
         if split.test_dataset is None:
             ds.class_ids(split.test)
         missing = len(set(ds.classes) - set(split.train) - set(split.test))
-        if split.provenance.get("fingerprint", ds.fingerprint) != ds.fingerprint:
-            note(f"{split.name} was made from another copy of {ds.name}: distances may differ.")
         if missing and split.test_dataset is None and split.provenance.get("stage") not in ("removal", None):
             note(f"{split.name} leaves out {missing} classes of {ds.name}.")
 

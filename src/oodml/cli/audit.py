@@ -7,7 +7,7 @@ from pathlib import Path
 
 import typer
 
-from oodml.cli._app import app, out
+from oodml.cli._app import app, folder_given, out
 from oodml.cli.study import show_study
 
 
@@ -16,7 +16,9 @@ def audit(
     folder: Path = typer.Argument(help="Your pictures: a folder (or tar) of class folders."),
     target: str = typer.Option(None, help="Pictures it will be used on: a folder, with or without class folders."),
     minutes: float = typer.Option(10.0, help="The time it may take."),
-    output: Path = typer.Option(Path("audit"), "--out", help="Where runs and report go; started again, it goes on."),
+    output: Path = typer.Option(
+        Path("audit"), "--out", help="Where runs and report go; started again, it goes on.", callback=folder_given
+    ),
     backbone: str = typer.Option("tf_efficientnet_lite0", help="Network that describes the pictures."),
     workers: int = typer.Option(None, min=1, help="Runs side by side; default: one a core."),
     quiet: bool = typer.Option(False, help="No progress bars."),

@@ -6,12 +6,14 @@ from pathlib import Path
 
 import typer
 
-from oodml.cli._app import app, out
+from oodml.cli._app import app, folder_given, out
 
 
 @app.command()
 def demo(
-    folder: Path = typer.Option(Path("demo"), "--out", help="Where runs and the report go; started again, it goes on."),
+    folder: Path = typer.Option(
+        Path("demo"), "--out", help="Where runs and the report go; started again, it goes on.", callback=folder_given
+    ),
     small: bool = typer.Option(False, help="A few seconds instead of a few minutes: ten steps a run."),
 ) -> None:
     """Features, splits of rising shift, three methods on each, a table and a report page; no download."""

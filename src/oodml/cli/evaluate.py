@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from oodml._errors import OodmlError
-from oodml.cli._app import app, chosen_dataset, out, print_table
+from oodml.cli._app import app, chosen_dataset, out, parse_integers, print_table
 
 if TYPE_CHECKING:
     from oodml.evaluation import Scores
@@ -48,7 +48,7 @@ def evaluate_command(
         [name.strip() for name in metrics.split(",")] if metrics else None,
         others,
         other_labels,
-        k=_integers("--k", k) if k else None,
+        k=parse_integers("--k", k) if k else None,
         match=_pair(match) if match else None,
         rerank=rerank or None,
         normalise=normalise,
@@ -126,15 +126,8 @@ def _read_arrays(file: Path) -> dict[str, Any]:
     raise OodmlError(f"{file} is neither .npz nor .safetensors: save `embeddings` and `labels` in one of these.")
 
 
-def _integers(option: str, text: str) -> list[int]:
-    try:
-        return [int(each) for each in text.split(",")]
-    except ValueError:
-        raise OodmlError(f"{option} {text!r}: give whole numbers separated by commas, for example 1,10,100.") from None
-
-
 def _pair(text: str) -> tuple[int, int]:
-    numbers = _integers("--match", text)
+    numbers = parse_integers("--match", text)
     if len(numbers) != 2:
         raise OodmlError(f"--match {text!r}: give two numbers, CLASSES,IMAGES, for example 50,20.")
     return numbers[0], numbers[1]

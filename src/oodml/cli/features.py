@@ -26,14 +26,14 @@ def features(
     import numpy as np
 
     import oodml
-    import oodml.data
     from oodml._files import atomic_file
+    from oodml.cli._pictures_in import quietly, readable
 
-    ds = oodml.load_dataset(dataset, root=root)
-    ds = oodml.data.load_images(ds).dataset  # without pictures that cannot be read; a warning has named them
+    ds = readable(quietly(oodml.load_dataset, dataset, root=root))
     if per_class:
         ds = ds.sample(per_class, seed=seed)
-    found = oodml.extract_features(ds, backbone, weights=weights, views=views, size=size, device=device, seed=seed)
+    options = {"weights": weights, "views": views, "size": size, "device": device, "seed": seed}
+    found = quietly(oodml.extract_features, ds, backbone, **options)
     shape = " × ".join(f"{n:,}" for n in found.shape)
     out.print(f"{ds.name}: {shape} features of {backbone} ({len(ds.classes)} classes)", highlight=False)
     if output:

@@ -10,7 +10,7 @@ from typing import Any
 import typer
 
 from oodml._errors import OodmlError
-from oodml.cli._app import app, out, print_table
+from oodml.cli._app import app, folder_given, out, print_table
 
 
 @app.command("pretrained")
@@ -25,7 +25,9 @@ def pretrained_command(
     form: list[str] = typer.Option(["normalised"], help="normalised, raw, whitened; may be repeated."),
     components: int | None = typer.Option(None, help="With --form whitened: directions it keeps; default: all."),
     metrics: str = typer.Option("recall@1,map@1000,nmi", help="Comma-separated names."),
-    study: Path | None = typer.Option(None, help="Instead of DATASET: a study, whose table the encoders then enter."),
+    study: Path | None = typer.Option(
+        None, help="Instead of DATASET: a study, whose table the encoders then enter.", callback=folder_given
+    ),
     device: str = typer.Option("auto", help="auto, cpu, cuda."),
     as_json: bool = typer.Option(False, "--json", help="Print JSON (fractions) instead of a table (per cent)."),
 ) -> None:
@@ -38,10 +40,11 @@ def pretrained_command(
     elif dataset is None:
         raise OodmlError("Give a data set (`oodml datasets` lists them), or --study FOLDER.")
     else:
-        from oodml.cli._pictures_in import open_dataset
+        from oodml.cli._pictures_in import open_dataset, quietly
         from oodml.training import evaluate_pretrained
 
-        found = evaluate_pretrained(
+        found = quietly(
+            evaluate_pretrained,
             open_dataset(dataset, root),
             splits,
             [_encoder(each) for each in backbone],
@@ -71,6 +74,7 @@ def pretrained_command(
 def _in_study(
     study: Path, backbones: list[str], forms: list[str], components: int | None, device: str
 ) -> list[dict[str, Any]]:
+    from oodml.cli._pictures_in import quietly
     from oodml.study.encoders import score_pretrained
     from oodml.training.pretrained import WHITENED, check_forms
 
@@ -78,7 +82,7 @@ def _in_study(
     encoders, rows = [_encoder(each) for each in backbones], []
     for form in forms:
         kept = components if form == WHITENED else None
-        for held in score_pretrained(study, encoders, form=form, components=kept, device=device):
+        for held in quietly(score_pretrained, study, encoders, form=form, components=kept, device=device):
             for split, scores in held["splits"].items():
                 rows.append({"backbone": held["label"], "form": form, "split": split, "scores": scores})
     return rows

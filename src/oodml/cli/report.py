@@ -6,14 +6,16 @@ from pathlib import Path
 
 import typer
 
-from oodml.cli._app import app, out
+from oodml.cli._app import app, folder_given, out
 
 
 @app.command("report")
 def report_command(
-    study: str = typer.Argument(..., help="The folder of a study, or the URL of its store."),
+    study: str = typer.Argument(..., help="The folder of a study, or the URL of its store.", callback=folder_given),
     page: Path = typer.Option(Path("report.html"), "--out", "-o", help="Where the page goes."),
-    figures: Path | None = typer.Option(None, help="Also write every figure as PNG and SVG into this folder."),
+    figures: Path | None = typer.Option(
+        None, help="Also write every figure as PNG and SVG into this folder.", callback=folder_given
+    ),
     metric: str | None = typer.Option(None, help="What the answer, the first views and the figures are about."),
     title: str | None = typer.Option(None, help="The heading of the page; default: the data set's name."),
 ) -> None:

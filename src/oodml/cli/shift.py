@@ -20,11 +20,16 @@ def shift(
     target: str = typer.Argument(help="Pictures to be used on: a folder, with or without class folders."),
     train_root: Path = typer.Option(None, help="Where the training data set is, if TRAIN is a name."),
     target_root: Path = typer.Option(None, help="Where the target data set is, if TARGET is a name."),
-    count: int = typer.Option(6, "-n", "--splits", help="Splits of the training set to compare with."),
-    draws: int = typer.Option(20, help="Subsamples of every set."),
-    cosine: float = typer.Option(0.9, help="Pictures whose features are this alike are checked for being the same."),
-    likeness: float = typer.Option(0.95, help="Correlation of thumbnails from which two pictures are one."),
-    shown: int = typer.Option(20, help="How many shared pictures to list."),
+    count: int = typer.Option(6, "-n", "--splits", min=1, help="Splits of the training set to compare with."),
+    draws: int = typer.Option(20, min=20, help="Subsamples of every set."),
+    # A bound no pair can reach would always answer that no picture is shared.
+    cosine: float = typer.Option(
+        0.9, min=-1, max=1, help="Pictures whose features are this alike are checked for being the same."
+    ),
+    likeness: float = typer.Option(
+        0.95, min=-1, max=1, help="Correlation of thumbnails from which two pictures are one."
+    ),
+    shown: int = typer.Option(20, min=0, help="How many shared pictures to list."),
     backbone: str = BACKBONE_OPTION,
     weights: Path = WEIGHTS_OPTION,
 ) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from oodml._errors import OodmlError
-from oodml.cli._app import app, out, print_table
+from oodml.cli._app import app, folder_given, out, print_table
 from oodml.cli._pictures_in import (
     BACKBONE_OPTION,
     DATASET,
@@ -85,7 +85,9 @@ def build(
 @splits.command()
 def show(
     file: str = FILE,
-    folder: Path = typer.Option(None, "--out", help="Where the pictures go; default: beside the file."),
+    folder: Path = typer.Option(
+        None, "--out", help="Where the pictures go; default: beside the file.", callback=folder_given
+    ),
     projection: str = typer.Option("auto", help="Map by umap, tsne or pca; auto: umap if installed, else tsne."),
     root: Path = ROOT_OPTION,
     backbone: str = typer.Option(None, help="Default: the one the splits were built with."),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from oodml.cli._app import app, out, parse_settings, print_table, with_root
+from oodml.cli._app import app, folder_given, out, parse_settings, print_table, with_root
 
 if TYPE_CHECKING:
     from oodml.evaluation.estimate import Estimate
@@ -20,7 +20,7 @@ study_app = typer.Typer(help="Methods × splits × seeds: plan, run, watch, read
 app.add_typer(study_app, name="study")
 
 STUDY = typer.Argument(help="A preset's name (`oodml study list`) or a YAML file.")
-FOLDER = typer.Argument(help="The study's folder or URL.")
+FOLDER = typer.Argument(help="The study's folder or URL.", callback=folder_given)
 DATASET = typer.Option(None, help="Another data set than the study's.")
 ROOT = typer.Option(None, help="Where the data set's pictures are.")
 CHANGES = typer.Option([], "--set", help="Any setting of the study as key=value, e.g. --set seeds=[0,1,2].")
@@ -29,7 +29,9 @@ CHANGES = typer.Option([], "--set", help="Any setting of the study as key=value,
 @study_app.command("run")
 def run_command(
     study: str = STUDY,
-    folder: str | None = typer.Option(None, "--out", help="A folder, or a URL (s3://…); default: studies/NAME."),
+    folder: str | None = typer.Option(
+        None, "--out", help="A folder, or a URL (s3://…); default: studies/NAME.", callback=folder_given
+    ),
     engine: str = typer.Option("local", help="local, or ray."),
     workers: int | None = typer.Option(None, help="local: runs side by side."),
     address: str | None = typer.Option(None, help="ray: the cluster to join."),
@@ -56,7 +58,9 @@ def run_command(
 @study_app.command("plan")
 def plan_command(
     study: str = STUDY,
-    folder: str | None = typer.Option(None, "--out", help="Where it will run: what is done there is counted."),
+    folder: str | None = typer.Option(
+        None, "--out", help="Where it will run: what is done there is counted.", callback=folder_given
+    ),
     calibrate: bool = typer.Option(True, help="Try every method for a few steps to estimate the time."),
     dataset: str | None = DATASET,
     root: str | None = ROOT,

@@ -8,10 +8,10 @@ from pathlib import Path
 import typer
 
 from oodml._errors import OodmlError
-from oodml.cli._app import out, print_table
+from oodml.cli._app import folder_given, out, print_table
 from oodml.cli.study import study_app
 
-STUDY = typer.Argument(help="The study's folder.")
+STUDY = typer.Argument(help="The study's folder.", callback=folder_given)
 
 
 @study_app.command("score")

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import typer
 
-from oodml.cli._app import out, parse_settings, print_table
+from oodml._errors import OodmlError
+from oodml.cli._app import folder_given, out, parse_integers, parse_settings, print_table
 from oodml.cli.study import study_app
 
 
@@ -14,7 +15,9 @@ from oodml.cli.study import study_app
 def search_command(
     method: str = typer.Argument(help="A method's or a loss's name, or {name: rho, base: triplet}."),
     config: Path | None = typer.Option(None, help="A YAML file with the other settings of the run."),
-    folder: Path = typer.Option(Path("search"), "--out", help="Where trials go; started again, it goes on."),
+    folder: Path = typer.Option(
+        Path("search"), "--out", help="Where trials go; started again, it goes on.", callback=folder_given
+    ),
     trials: int = typer.Option(20, help="How many runs to try."),
     metric: str = typer.Option("recall@1", help="What counts, on the validation classes."),
     setting: list[str] = typer.Option([], "--set", help="Any setting of the run as key=value."),
@@ -36,7 +39,7 @@ def search_command(
 
 @study_app.command("retrieval-time")
 def retrieval_time_command(
-    images: int = typer.Option(250_000, help="Embeddings to search, each among all."),
+    images: int = typer.Option(250_000, min=2, help="Embeddings to search, each among all."),
     device: str = typer.Option("cpu", help="cpu or cuda."),
     dims: str = typer.Option("32,64,128,256,512,1024,2048", help="Sizes of the embedding."),
 ) -> None:
@@ -44,7 +47,10 @@ def retrieval_time_command(
     from oodml.evaluation.retrieval_time import retrieval_seconds
     from oodml.study.published import published
 
-    found = retrieval_seconds([int(each) for each in dims.split(",")], images, device)
+    sizes = parse_integers("--dims", dims)
+    if min(sizes) < 1:
+        raise OodmlError(f"--dims {dims!r}: an embedding has one dimension or more; leave {min(sizes)} out.")
+    found = retrieval_seconds(sizes, images, device)
     theirs = {number.method: number.value for number in published("s2sd-3")}
     first = next(iter(found.values()))
     rows = [

@@ -44,6 +44,7 @@ def train_command(
     For several processes: torchrun --nproc-per-node N -m oodml train ...
     """
     from oodml._progress import console
+    from oodml.cli._pictures_in import quietly
     from oodml.config import RunConfig, read_settings
     from oodml.training import Interrupted, train
     from oodml.training.distributed import is_main_process
@@ -73,7 +74,7 @@ def train_command(
         values["dataset"] = with_root({"dataset": "folder", **of_file, **values}["dataset"], root)
     settings = RunConfig.load(config, **values) if config is not None else RunConfig(**values)
     try:
-        result = train(settings)
+        result = quietly(train, settings)
     except Interrupted as stopped:
         if is_main_process():
             console.print(str(stopped))
