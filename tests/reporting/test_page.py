@@ -48,6 +48,18 @@ def test_a_table_without_folders_has_only_the_sections_it_has_data_for(tmp_path)
     assert sections_of(html) == ["shift", "scores", "ags", "made"]
 
 
+def test_an_unfinished_study_says_so_at_its_head_and_foot(tmp_path):
+    missing = {f"run{i}": method for i, method in enumerate(["DiVA", "DiVA", "S2SD"])}
+    html = report(StudyTable(plain_table().rows, missing), tmp_path / "r.html").read_text()
+    head = html[: html.index("<main>")]
+    assert "Unfinished: 3 of 11 runs are missing (DiVA, S2SD)." in head
+    assert "8 of 11 runs" in head
+    assert "0 failed, 3 of 11 not run yet" in html
+    whole = report(plain_table(), tmp_path / "r.html").read_text()
+    assert "nfinished" not in whole
+    assert "not run yet" not in whole
+
+
 def test_a_single_split_has_no_ags(tmp_path):
     html = report(plain_table(fids=(5.0,)), tmp_path / "r.html").read_text()
     assert "ags" not in sections_of(html)

@@ -18,7 +18,8 @@ from oodml.shift import load_splits
 from oodml.study.audit import answer as audit_room
 from oodml.study.audit import audit, forecast_target
 from oodml.study.audit import runs as audit_runs
-from oodml.study.audit.sizing import METHODS, Cost, Size
+from oodml.study.audit.pictures import describe, open_folder
+from oodml.study.audit.sizing import METHODS, Clock, Cost, Size
 from oodml.study.audit.target import shared_pictures
 from oodml.study.results import METRIC
 
@@ -135,6 +136,34 @@ def test_started_again_nothing_is_trained_again(audited, pictures, monkeypatch):
     monkeypatch.setattr(audit_room, "measure_costs", lambda *_: [Cost(0.1, 0.01)] * 2)
     again = audit(pictures, None, 3, audited[1], quiet=True, backbone="tiny", workers=1)
     assert [row.scores for row in again.table.rows] == [row.scores for row in audited[0].table.rows]
+
+
+def test_a_view_costs_what_it_costs_though_its_features_are_on_disk(cache, tmp_path, monkeypatch):
+    """Read from disk a view takes no time; a second audit must not take that for the price of eight more."""
+    opened = open_folder(write_pictures(tmp_path / "mine", classes=10, per_class=12, seed=9), Clock(3), quiet=True)
+    computed, plain = [], TorchEngine.__call__
+
+    def slowly(engine, images):
+        time.sleep(0.004 * len(images))
+        computed.append(len(images))
+        return plain(engine, images)
+
+    monkeypatch.setattr(TorchEngine, "__call__", slowly)
+    monkeypatch.setattr("oodml.study.audit.pictures.affordable_views", lambda *_: 0)
+    first = describe(opened, "tiny", Clock(3), quiet=True)
+    assert sum(computed) == len(opened.dataset) == 120
+    again = describe(opened, "tiny", Clock(3), quiet=True)
+    assert sum(computed) == 120 + 8 + 72
+    np.testing.assert_array_equal(again.features, first.features)
+    assert 0.4 < again.seconds_a_view < 5 * first.seconds_a_view
+
+
+def test_a_study_of_other_data_does_not_take_over_its_folder(audited):
+    study = oodml.study.StudyConfig(dataset="glyphs", splits="default", methods=["margin"])
+    before = (audited[1] / "plan.json").read_bytes()
+    with pytest.raises(oodml.OodmlError, match="holds the study 'audit' of data set folder"):
+        oodml.run_study(study, audited[1], quiet=True)
+    assert (audited[1] / "plan.json").read_bytes() == before
 
 
 def test_the_command_prints_the_answer_and_writes_the_page(audited, pictures, monkeypatch):

@@ -40,6 +40,19 @@ def test_outside_the_measured_range_it_says_so(target):
     assert "no forecast" in result.sentence
 
 
+def test_no_interval_reaches_beyond_what_a_score_can_be():
+    found = forecast([0, 10, 20, 40], [0.95, 0.2, 0.98, 0.9], 30)
+    assert (found.low, found.high) == (0.0, 1.0)
+    assert "95 % interval 0.0 to 100.0" in found.sentence
+    rows = [
+        Row("a", f"s{i}", 10.0 * i, seed, {"recall@1": value})
+        for i, values in enumerate(([0.99, 0.8], [0.02, 0.2], [0.97, 0.99]))
+        for seed, value in enumerate(values)
+    ]
+    held = forecast_file(StudyTable(rows), "a", "recall@1", (10, 20), target=("new", 15.0))
+    assert all(0 <= each["low"] <= each["high"] <= 1 for each in [*held["curve"], held["target"]])
+
+
 def test_too_few_splits_are_refused():
     with pytest.raises(oodml.OodmlError, match="three splits"):
         forecast([1, 2], [0.5, 0.4], 1.5)

@@ -48,6 +48,12 @@ def test_a_method_that_lacks_a_split_is_named_but_not_ranked():
     assert "Not ranked, since a split is missing: a." in as_markdown(leaderboard(table(skip={("a", 2)})))
 
 
+def test_a_method_of_the_plan_without_any_run_is_named():
+    unfinished = StudyTable(table().rows, {"run7": "DiVA", "run8": "DiVA", "run9": "b"})
+    assert leaderboard(unfinished, ["nmi"])["metrics"]["nmi"]["not_ranked"] == ["DiVA"]
+    assert "Not ranked, since a split is missing: DiVA." in as_markdown(leaderboard(unfinished))
+
+
 def test_one_split_is_ranked_by_its_mean():
     only = table(splits=1)
     assert list(ranking(only, "recall@1")) == ["a", "mine", "b"]

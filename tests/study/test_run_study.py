@@ -20,6 +20,7 @@ from oodml.study.engines import execute as study_execute
 from oodml.study.follow import few_shot_table, transfer_table
 from oodml.study.plan import StudyConfig, plan
 from oodml.study.presets import load_preset_or_file
+from oodml.study.running import prepare
 from oodml.study.store import Store
 from oodml.training import EpisodeScore, FewShot, transfer
 
@@ -44,6 +45,25 @@ def test_what_is_done_is_re_used(replay, study, trained, tmp_path):
     assert len(replay) == 4
 
 
+def test_a_folder_of_another_data_set_is_refused_and_left_as_it_is(replay, study, tmp_path):
+    folder = tmp_path / "study"
+    oodml.run_study(study(methods=["margin"]), folder, quiet=True)
+    before = {path: path.read_bytes() for path in folder.glob("[a-z]*.*")}
+    with pytest.raises(oodml.OodmlError, match=r"holds the study 'study' of data set noise; give --out a folder"):
+        oodml.run_study(study(dataset="glyphs", splits="default"), folder, quiet=True)
+    assert before == {path: path.read_bytes() for path in folder.glob("[a-z]*.*")}
+    again = study(dataset={"name": "noise"}, methods=["contrastive"], seeds=[0], name="renamed")
+    prepare(again, Store(folder), quiet=True)  # the same data set, written in another way
+    assert yaml.safe_load((folder / "study.yaml").read_text())["name"] == "renamed"
+
+
+def test_the_folder_of_an_audit_that_had_not_planned_yet_is_refused(noise, study, tmp_path):
+    Store(tmp_path).write_json("data.json", {"root": "/my/pictures", "fingerprint": "cafe"})
+    with pytest.raises(oodml.OodmlError, match="holds an audit of /my/pictures; give --out a folder of its own"):
+        oodml.run_study(study(), tmp_path, quiet=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["data.json"]
+
+
 def test_a_failing_run_is_recorded_and_stops_no_other(replay, study, tmp_path, monkeypatch):
     replayed = study_execute.train
 
@@ -62,6 +82,17 @@ def test_a_failing_run_is_recorded_and_stops_no_other(replay, study, tmp_path, m
     monkeypatch.setattr(study_execute, "train", replayed)
     assert oodml.run_study(study(), tmp_path / "study", quiet=True).methods == ["margin", "contrastive"]
     assert not list((tmp_path / "study" / "runs").glob("*/failed.json"))
+
+
+def test_a_table_knows_what_of_its_plan_is_missing(trained, tmp_path):
+    assert load_study(trained).unfinished == ""
+    folder = shutil.copytree(trained, tmp_path / "study")
+    gone = [each for each in json.loads((folder / "plan.json").read_text())["runs"] if each["method"] == "margin"]
+    for each in gone:
+        shutil.rmtree(folder / "runs" / each["id"])
+    table = load_study(folder)
+    assert table.missing == {each["id"]: "margin" for each in gone}
+    assert table.unfinished == "Unfinished: 2 of 4 runs are missing (margin)."
 
 
 def test_when_all_runs_fail_the_reason_is_given(noise, study, tmp_path, monkeypatch):

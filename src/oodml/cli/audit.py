@@ -17,7 +17,10 @@ def audit(
     target: str = typer.Option(None, help="Pictures it will be used on: a folder, with or without class folders."),
     minutes: float = typer.Option(10.0, help="The time it may take."),
     output: Path = typer.Option(
-        Path("audit"), "--out", help="Where runs and report go; started again, it goes on.", callback=folder_given
+        Path("audit"),
+        "--out",
+        help="Where runs and report go; runs planned again as they were are kept.",
+        callback=folder_given,
     ),
     backbone: str = typer.Option("tf_efficientnet_lite0", help="Network that describes the pictures."),
     workers: int = typer.Option(None, min=1, help="Runs side by side; default: one a core."),

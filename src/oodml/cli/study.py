@@ -177,6 +177,8 @@ def show_study(table: StudyTable, metrics: tuple[str, ...] = ("recall@1", "recal
             error = 100 * sum(errors.values()) / len(errors)
             told = f"A split left out is predicted from the others to {error:.1f} points (mean over methods)."
             out.print(told, highlight=False, soft_wrap=True)
+    if table.unfinished:
+        out.print(table.unfinished, highlight=False, markup=False, soft_wrap=True)
 
 
 def _in_per_cent(value: Estimate) -> str:

@@ -105,7 +105,7 @@ def made_table(material: Material) -> str:
         ),
         "methods": ", ".join(material.table.methods),
         "seeds": ", ".join(map(str, material.table.seeds)),
-        "runs": f"{len(material.results)} finished, {len(material.failures)} failed",
+        "runs": _runs(material),
         "model selection": _values(_selection(r.get("selection")) for r in results),
         "hardware": _values(_hardware(r) for r in results),
         "versions": _values(", ".join(f"{k} {v}" for k, v in r.get("versions", {}).items()) for r in results),
@@ -113,6 +113,12 @@ def made_table(material: Material) -> str:
         "notes of the runs": _values(note for r in results for note in r.get("notes", [])),
     }
     return html_table(["", ""], [(key, value) for key, value in facts.items() if value], "how-it-was-made")
+
+
+def _runs(material: Material) -> str:
+    told = f"{len(material.results)} finished, {len(material.failures)} failed"
+    waiting = material.table.missing.keys() - {failure.run for failure in material.failures}
+    return f"{told}, {len(waiting)} of {material.table.planned} not run yet" if waiting else told
 
 
 def _selection(rule: str | None) -> str:

@@ -11,7 +11,14 @@ from oodml.study.statistics import estimate
 
 
 def answer(material: Material) -> list[str]:
-    """One to four sentences; each states only what the runs can tell. An audit's folder has its own."""
+    """One to five sentences; each states only what the runs can tell. Right after the first: what is still missing."""
+    first, *rest = _found(material)
+    unfinished = material.table.unfinished
+    return [first, *([unfinished] if unfinished else []), *rest]
+
+
+def _found(material: Material) -> list[str]:
+    """What the finished runs say. An audit's folder has its own words."""
     if audited := material.json("audit.json"):
         return [*audited["answer"], *audited["notes"]]
     if np.unique(material.table.fids).size < 2:

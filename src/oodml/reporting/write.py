@@ -146,4 +146,5 @@ def _subtitle(material: Material) -> str:
     count = [text[:-1] if text.startswith("1 ") else text for text in count]
     runs = sum(row.method in material.trained for row in table.rows)
     others = f", {len(material.scored)} scored without training" if material.scored else ""
-    return f"{' × '.join(count)}, {runs} runs{others}"
+    of = f" of {table.planned}" if table.missing else ""
+    return f"{' × '.join(count)}, {runs}{of} runs{others}"

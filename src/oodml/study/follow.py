@@ -66,7 +66,7 @@ def _missing_transfers(run: PlannedRun, store: Store) -> list[Any]:
 
 
 def _is_transferred(held: dict[str, Any] | None, spec: Spec, run: PlannedRun) -> bool:
-    if held is None or held.get("of") != _identity(spec):
+    if held is None or held.get("of") != dataset_identity(spec):
         return False
     return all(_is_as_asked(held["few"].get(str(shots)), run) for shots in run.shots)
 
@@ -80,7 +80,7 @@ def _transfer(run: PlannedRun, store: Store, spec: Spec, device: str) -> None:
     found = transfer(folder, data, shots=run.shots, episodes=run.episodes, **options)
     for each in found["few"].values():
         each.about["asked"] = _asked(run)
-    value = {"of": _identity(spec), **transfer_json(found)}
+    value = {"of": dataset_identity(spec), **transfer_json(found)}
     _add(store, f"runs/{run.id}/{TRANSFER}", target_name(spec, run.transfer), value)
 
 
@@ -90,13 +90,13 @@ def _add(store: Store, name: str, key: str, value: Any) -> None:
 
 def target_name(spec: Spec, targets: Iterable[Spec]) -> str:
     """What a target is called among the others: by its name, with its options where others have the same name."""
-    own = _identity(spec)
-    alike = [each for each in map(_identity, targets) if each["name"] == own["name"]]
+    own = dataset_identity(spec)
+    alike = [each for each in map(dataset_identity, targets) if each["name"] == own["name"]]
     told = ", ".join(f"{key}={value}" for key, value in own.items() if key != "name")
     return f"{own['name']} ({told})" if told and any(each != own for each in alike) else own["name"]
 
 
-def _identity(spec: Spec) -> dict[str, Any]:
+def dataset_identity(spec: Spec) -> dict[str, Any]:
     """A data set's settings without the place of a known one: where it lies is not what it is."""
     settings = {"name": spec} if isinstance(spec, str) else dict(spec)
     return {key: value for key, value in settings.items() if key != "root" or settings["name"] == "folder"}

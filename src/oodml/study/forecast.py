@@ -57,8 +57,8 @@ def forecast(fids: Sequence[float], scores: Sequence[float], target: float, leve
     variance σ², Var e_i = σ² ‖A_i‖² and a new score differs from ŷ by σ² (1 + ‖w‖²). So σ̂² = mean e_i² / ‖A_i‖², and
     ŷ ± t·σ̂·√(1 + ‖w‖²). Neighbouring errors share scores; t has Satterthwaite's degrees of freedom, m² / Σ C_ij² with
     their correlations C. Where the curve bends, a left-out split spans twice the gap that the forecast does, and the
-    interval is on the safe side. Outside the measured range nothing is extrapolated: the interval is NaN and `inside`
-    is False.
+    interval is on the safe side. It ends at 0 and 1, which no score passes. Outside the measured range nothing is
+    extrapolated: the interval is NaN and `inside` is False.
     """
     x, y = _sorted_curve(fids, scores)
     left_out = _left_out_weights(x)
@@ -71,7 +71,8 @@ def forecast(fids: Sequence[float], scores: Sequence[float], target: float, leve
         sigma = float(np.sqrt(np.mean((unit @ y) ** 2)))
         freedom = len(unit) ** 2 / np.square(unit @ unit.T).sum()
         half = float(stats.t.ppf((1 + level) / 2, freedom) * sigma * np.sqrt(1 + weights @ weights))
-    return Forecast(float(target), score, score - half, score + half, inside, (float(x[0]), float(x[-1])), error)
+    low, high = _possible(score - half), _possible(score + half)
+    return Forecast(float(target), score, low, high, inside, (float(x[0]), float(x[-1])), error)
 
 
 def _interpolation(x: NDArray[np.float64], target: float) -> NDArray[np.float64]:
@@ -118,8 +119,8 @@ def forecast_file(
             "split": split,
             "fid": shifts[split],
             "value": cell.mean,
-            "low": _finite(cell.mean - cell.half_width),
-            "high": _finite(cell.mean + cell.half_width),
+            "low": _finite(_possible(cell.mean - cell.half_width)),
+            "high": _finite(_possible(cell.mean + cell.half_width)),
         }
         for split, cell in measured.items()
     ]
@@ -145,6 +146,11 @@ def forecast_file(
             "sentence": found.sentence,
         }
     return held
+
+
+def _possible(bound: float) -> float:
+    """The bound of an interval, no further out than a score can be; NaN stays NaN."""
+    return float(np.clip(bound, 0.0, 1.0))
 
 
 def _finite(value: float) -> float | None:

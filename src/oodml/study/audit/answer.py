@@ -119,7 +119,7 @@ def _plan(
     )
     if missed := list(METHODS)[size.methods :]:
         notes.append(f"Not tried in the time given: {', '.join(missed)}.")
-    planned = prepare(study_of(pictures, splits, file, size), store, quiet=True)
+    planned = prepare(study_of(pictures, splits, file, size), store, quiet=True, claimed=True)
     save_plan(planned, store, smallest_test_set(splits, pictures.dataset))  # without pictures that cannot be read
     return splits, planned
 

@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 
 from oodml._errors import OodmlError
+from oodml._files import cache_root
 from oodml.data import Dataset, load_dataset, load_images
 from oodml.models import extract_features
 from oodml.study.audit.sizing import Clock, affordable_views, reduction
 
 FEWEST_CLASSES, FEWEST_PICTURES = 4, 4
 MOST_TARGET_PICTURES = 600
+STARTING_PICTURES, TIMED_PICTURES = 8, 64  # the first pay for starting the backbone, the others tell its speed
 
 
 @dataclass(frozen=True)
@@ -71,13 +73,42 @@ def open_folder(folder: str | Path, clock: Clock, quiet: bool = False) -> Opened
 
 def describe(opened: Opened, backbone: str, clock: Clock, quiet: bool = False) -> Pictures:
     """Compute the features of the evaluation view, then of as many augmented views as the time allows."""
-    began = time.monotonic()
+    began, kept = time.monotonic(), _kept_features()
     features = extract_features(opened.dataset, backbone, quiet=quiet)
     seconds = time.monotonic() - began
+    if _kept_features() <= kept:  # read from an earlier audit's files, which tells nothing of what a view costs
+        seconds = _seconds_a_view(opened.dataset, backbone)
     views = affordable_views(clock, seconds)
     if views:
         extract_features(opened.dataset, backbone, views=views, quiet=quiet)  # kept on disk, where the runs find them
     return Pictures(opened.spec, opened.dataset, backbone, features, opened.rows, views, seconds)
+
+
+def _kept_features() -> set[str]:
+    """The files of features on disk: one more after a call says that it computed them."""
+    return {path.name for path in (cache_root() / "features").glob("*.safetensors")}
+
+
+def _seconds_a_view(dataset: Dataset, backbone: str) -> float:
+    """What a view of all pictures takes to compute here, from a few of them.
+
+    Starting the backbone takes as long for few pictures as for many; the difference of two samples is free of it.
+    """
+    if len(dataset) <= STARTING_PICTURES + TIMED_PICTURES:
+        return _seconds_of(dataset, len(dataset), backbone)
+    start = _seconds_of(dataset, STARTING_PICTURES, backbone)
+    both = _seconds_of(dataset, STARTING_PICTURES + TIMED_PICTURES, backbone)
+    if both <= start:  # something else disturbed the first: rather too much than nothing
+        return both / (STARTING_PICTURES + TIMED_PICTURES) * len(dataset)
+    return start + (both - start) / TIMED_PICTURES * (len(dataset) - STARTING_PICTURES)
+
+
+def _seconds_of(dataset: Dataset, count: int, backbone: str) -> float:
+    """What the features of so many pictures take, without those on disk."""
+    sample = dataset.subset(np.linspace(0, len(dataset) - 1, count).astype(int))
+    began = time.monotonic()
+    extract_features(sample, backbone, cache=False, quiet=True)
+    return time.monotonic() - began
 
 
 def read_target(dataset: Dataset, backbone: str, notes: list[str], quiet: bool = False) -> tuple[Dataset, np.ndarray]:

@@ -57,4 +57,10 @@ def load_settings(folder: str | Path | Store) -> dict[str, Any]:
     content = store.read(SETTINGS)
     if content is None:
         raise OodmlError(f"{store.url} holds no study (there is no {SETTINGS} in it). Run one with `oodml study run`.")
-    return yaml.safe_load(content)
+    try:
+        held = yaml.safe_load(content)
+    except yaml.YAMLError as error:
+        raise OodmlError(f"{store.url}/{SETTINGS} is damaged ({error}). Remove it and run the study again.") from error
+    if not isinstance(held, dict):
+        raise OodmlError(f"{store.url}/{SETTINGS} holds no settings of a study. Remove it and run the study again.")
+    return held

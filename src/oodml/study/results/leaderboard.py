@@ -17,8 +17,8 @@ FORMAT = 1
 def leaderboard(table: StudyTable, metrics: Sequence[str] | None = None) -> dict[str, Any]:
     """Ranking by AGS for every metric, as plain data: fractions, None for what cannot be said.
 
-    A method that lacks a split stands under `not_ranked`. With a single shift there is no AGS: the mean over splits
-    ranks instead, and `ranked_by` says so.
+    A method that lacks a split, or has no run yet, stands under `not_ranked`. With a single shift there is no AGS: the
+    mean over splits ranks instead, and `ranked_by` says so.
     """
     chosen = list(metrics or table.metrics)
     splits = [{"name": name, "fid": fid} for name, fid in zip(table.splits, table.fids, strict=True)]
@@ -38,10 +38,15 @@ def _standing(table: StudyTable, metric: str) -> dict[str, Any]:
     return {
         "ranked_by": "AGS" if several else "mean",
         "ranking": rows,
-        "not_ranked": [method for method in table.methods if method not in ranked],
+        "not_ranked": [method for method in _planned_methods(table) if method not in ranked],
         "neighbours": [{**_finite(asdict(each)), "sentence": each.sentence} for each in compared],
         "leave_one_out_error": sum(errors.values()) / len(errors) if errors else None,
     }
+
+
+def _planned_methods(table: StudyTable) -> list[str]:
+    """Those of the table, then those of the plan that have no run yet."""
+    return list(dict.fromkeys([*table.methods, *table.missing.values()]))
 
 
 def ranking(table: StudyTable, metric: str) -> dict[str, Estimate]:

@@ -30,7 +30,8 @@ READ = (
 def load_study(folder: str | Path | Store) -> StudyTable:
     """The finished runs of a study as a table, and the encoders scored without training (`kind` of a row).
 
-    Beside the papers' recall every row has `recall@1:matched`: all test sets reduced to the smallest one.
+    Beside the papers' recall every row has `recall@1:matched`: all test sets reduced to the smallest one. The table's
+    `missing` are the runs of the plan that have not finished.
     """
     store = open_store(folder)
     places = load_plan(store)
@@ -43,7 +44,7 @@ def load_study(folder: str | Path | Store) -> StudyTable:
         failures = [reason for place in places if (reason := store.failure(place.id))]
         last = failures[-1].strip().splitlines()[-1] if failures else "nothing was run"
         raise OodmlError(f"No run of the study has finished: {last}")
-    return StudyTable(rows)
+    return StudyTable(rows, {place.id: place.method for place in places if place.id not in results})
 
 
 def smallest_size(folders: list[Path]) -> tuple[int, int]:

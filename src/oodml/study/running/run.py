@@ -9,17 +9,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from oodml._errors import OodmlError
 from oodml._progress import progress_bar
 from oodml.data import load_dataset
 from oodml.study.encoders import file_name, score_pretrained
 from oodml.study.engines import Engine, make_engine
 from oodml.study.engines.execute import is_done
+from oodml.study.follow import dataset_identity
 from oodml.study.plan import (
     SETTINGS,
     PlannedRun,
     StudyConfig,
     choose_splits,
     keep_splits_of,
+    load_settings,
     plan,
     save_plan,
     saved_match,
@@ -56,14 +59,41 @@ def default_folder(study: StudyConfig) -> Path:
     return Path("studies") / study.name
 
 
-def prepare(study: StudyConfig, store: Store, quiet: bool = False) -> list[PlannedRun]:
-    """The plan of a study, with its settings, its splits and the plan itself written into the store."""
+def prepare(study: StudyConfig, store: Store, quiet: bool = False, claimed: bool = False) -> list[PlannedRun]:
+    """The plan of a study, with its settings, its splits and the plan itself written into the store.
+
+    A store that holds another data set's study or audit is refused, unless it is `claimed`: an audit has compared the
+    pictures themselves, wherever they lie now.
+    """
+    if not claimed:
+        _refuse_another_dataset(study, store)
     dataset = load_dataset(study.dataset)
     splits = choose_splits(study, dataset, store, quiet)
     planned = plan(study, splits)
     store.write(SETTINGS, study.to_yaml().encode())
     save_plan(planned, store, smallest_test_set(splits, dataset))
     return planned
+
+
+def _refuse_another_dataset(study: StudyConfig, store: Store) -> None:
+    """Results of two data sets in one folder would mix. Other methods, seeds or splits are the same study, changed."""
+    advice = "give --out a folder of its own."
+    own = _place_resolved(study.dataset)
+    if store.read(SETTINGS) is not None:
+        held = load_settings(store)
+        found = held.get("dataset", StudyConfig.model_fields["dataset"].default)
+        if _place_resolved(found) != own:
+            named = " ".join(map(str, dataset_identity(found).values()))
+            raise OodmlError(f"{store.url} holds the study {held.get('name')!r} of data set {named}; {advice}")
+    elif (audited := store.read_json("data.json")) is not None and own.get("root") != audited["root"]:
+        # An audit that was stopped before it had planned its runs.
+        raise OodmlError(f"{store.url} holds an audit of {audited['root']}; {advice}")
+
+
+def _place_resolved(spec: str | dict[str, Any]) -> dict[str, Any]:
+    """What identifies a data set; a folder of pictures is the same one however its path is written."""
+    found = dataset_identity(spec)
+    return found | {"root": str(Path(found["root"]).expanduser().resolve())} if found.get("root") else found
 
 
 @contextlib.contextmanager

@@ -40,10 +40,14 @@ class Row:
 
 
 class StudyTable:
-    """Rows of finished runs, read as arrays (method, split, seed); splits stand in order of rising FID."""
+    """Rows of finished runs, read as arrays (method, split, seed); splits stand in order of rising FID.
 
-    def __init__(self, rows: Iterable[Row]) -> None:
+    `missing` are the runs of the study's plan without a result: id to method.
+    """
+
+    def __init__(self, rows: Iterable[Row], missing: Mapping[str, str] | None = None) -> None:
         self.rows = list(rows)
+        self.missing = dict(missing or {})
         if not self.rows:
             raise OodmlError("The study has no finished run yet. Run it first.")
         self.methods = list(dict.fromkeys(row.method for row in self.rows))
@@ -57,6 +61,19 @@ class StudyTable:
     def trained(self) -> list[str]:
         """Methods that were trained here, in the order of the table."""
         return [method for method in self.methods if self.kinds[method] == TRAINED]
+
+    @property
+    def planned(self) -> int:
+        """How many runs the study's plan has, finished or not."""
+        return sum(row.kind == TRAINED for row in self.rows) + len(self.missing)
+
+    @property
+    def unfinished(self) -> str:
+        """A sentence on what of the plan is missing; empty where nothing is."""
+        if not self.missing:
+            return ""
+        be, methods = "is" if len(self.missing) == 1 else "are", ", ".join(dict.fromkeys(self.missing.values()))
+        return f"Unfinished: {len(self.missing)} of {self.planned} runs {be} missing ({methods})."
 
     @cached_property
     def metrics(self) -> list[str]:
