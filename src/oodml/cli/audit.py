@@ -19,7 +19,7 @@ def audit(
     output: Path = typer.Option(
         Path("audit"),
         "--out",
-        help="Where runs and report go; runs planned again as they were are kept.",
+        help="Where runs and report go; started again, it keeps what fits.",
         callback=folder_given,
     ),
     backbone: str = typer.Option("tf_efficientnet_lite0", help="Network that describes the pictures."),
