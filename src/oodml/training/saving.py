@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from oodml._errors import OodmlError
 from oodml._files import atomic_file
@@ -36,7 +37,8 @@ class Saver:
     def check_weights(self, job: Job, step: int) -> None:
         """Raise where something trained is no longer finite, before it is scored or takes a good checkpoint's place."""
         trained = [*trained_state(job).values(), *job.method.state_dict().values()]
-        finite = [torch.isfinite(each).all() for each in trained if each.is_floating_point()]
+        numbers = [each for each in trained if isinstance(each, Tensor) and each.is_floating_point()]
+        finite = [torch.isfinite(each).all() for each in numbers]
         if not torch.stack([each.to(self.processes.device) for each in finite]).all():
             raise OodmlError(
                 f"The weights are no longer finite after step {step}, although the losses up to it were. "
