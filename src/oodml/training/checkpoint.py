@@ -13,7 +13,7 @@ from torch import Tensor
 from oodml._errors import OodmlError
 from oodml._files import atomic_file
 
-FORMAT = 1
+FORMAT = 2  # 2: the fingerprint of the pictures
 
 
 def to_cpu(value: Any) -> Any:
