@@ -36,7 +36,7 @@ def no_data_is_read(monkeypatch):
         ({"epochs": 3, "steps": 5}, "not both"),
         ({"epochs": 0}, "epochs"),
         ({"lr": -1.0}, "lr"),
-        ({"batch_size": 10, "samples_per_class": 4}, "whole groups"),
+        ({"batch_size": 10, "samples_per_class": 4}, "does not divide batch_size=10"),
         ({"sampler": "spcc"}, "Did you mean 'spc'"),
         ({"schedule": "cosin"}, "Did you mean 'cosine'"),
         ({"schedule": {"name": "step"}}, "needs its epochs"),

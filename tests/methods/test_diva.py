@@ -171,7 +171,7 @@ def test_the_kept_weights_hold_the_four_heads_and_nothing_of_the_slow_network(pr
         ({"weighting": "key"}, "query"),
         ({"temperature": 0.0}, "temperature > 0"),
         ({"momentum": 1.5}, "momentum <= 1"),
-        ({"queue": 0}, "queue, hidden >= 1"),
+        ({"queue": 0}, "whole numbers >= 1 as queue and hidden"),
         ({"weights": (1.0, 1.0, 1.0)}, "two weights"),
     ],
 )
