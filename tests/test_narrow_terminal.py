@@ -1,10 +1,13 @@
 """What the commands print on a terminal of 80 columns: no number and no sentence is torn apart."""
 
+import io
 import re
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
+from oodml._progress import progress_bar
 from oodml.cli import fewshot, methods, pretrained  # noqa: F401 - they add their commands
 from oodml.cli._app import app, out, print_table
 from oodml.cli.methods import reflow
@@ -101,3 +104,13 @@ def test_reflow_fills_paragraphs_and_keeps_what_is_set_apart():
 def test_a_name_that_is_a_loss_and_a_miner_is_offered_once():
     told = str(CliRunner().invoke(app, ["methods", "margn"]).exception)
     assert "Did you mean 'margin'" in told and told.count(" npair,") == 1
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_a_progress_bar_keeps_its_count_and_times_whole(width: int):
+    bar = progress_bar()
+    bar.add_task("epoch 12 · recall@1 val 51.2, test 48.1 · loss 0.312 · 5,231 img/s", total=1500, completed=450)
+    shown = Console(width=width, file=io.StringIO())
+    shown.print(bar.get_renderable())
+    (line,) = shown.file.getvalue().splitlines()
+    assert line.startswith("epoch 12 ·") and line.rstrip().endswith("450/1500 0:00:00 eta -:--:--")

@@ -37,7 +37,7 @@ class Console:
     def _show(self, progress: Progress, epoch: int) -> None:
         if self.bar is not None and self.task is not None:
             rate, loss = progress.rates[-1], progress.last_loss
-            text = f"epoch {epoch + 1} · loss {loss:.3f} · {rate:,.0f} img/s{self._scores}"
+            text = f"epoch {epoch + 1}{self._scores} · loss {loss:.3f} · {rate:,.0f} img/s"
             self.bar.update(self.task, completed=progress.step, description=text)
 
 
