@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from oodml.config.checks import check_backbone, check_schedule
 from oodml.config.reading import explain_settings, read_settings
-from oodml.config.run import RunConfig
+from oodml.config.run import RunConfig, dataset_identity
 from oodml.config.splits import as_split, split_key
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "as_split",
     "check_backbone",
     "check_schedule",
+    "dataset_identity",
     "explain_settings",
     "read_settings",
     "split_key",

@@ -171,9 +171,8 @@ class RunConfig(BaseModel):
         """What identifies the run: all settings that change its result, the split by its content."""
         values = self.resolved().as_dict()
         values["split"] = split_key(self.split)
-        if isinstance(self.dataset, dict) and self.dataset_name != "folder":  # where a known set lies is not what it is
-            options = {key: value for key, value in self.dataset.items() if key != "root"}
-            values["dataset"] = options if len(options) > 1 else self.dataset_name
+        options = dataset_identity(self.dataset)
+        values["dataset"] = options if len(options) > 1 else self.dataset_name
         # A setting left open says nothing: dropped, so that settings added later do not rename the runs of today.
         values = {name: value for name, value in values.items() if value is not None and name not in NOT_HASHED}
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
@@ -194,6 +193,12 @@ class RunConfig(BaseModel):
     def load(cls, path: str | Path, **overrides: Any) -> RunConfig:
         """Read a YAML file; `overrides` replace its values."""
         return cls(**{**read_settings(path, "settings"), **overrides})
+
+
+def dataset_identity(spec: str | dict[str, Any]) -> dict[str, Any]:
+    """A data set's settings without the place of a known one: where it lies is not what it is."""
+    settings = {"name": spec} if isinstance(spec, str) else dict(spec)
+    return {key: value for key, value in settings.items() if key != "root" or settings["name"] == "folder"}
 
 
 def _plain(value: Any) -> Any:

@@ -73,8 +73,7 @@ class UniformPrior(Wrapper):
             raise unknown_name("value of uniform_prior's on:", on, PLACES)
         if (
             (weight or 0) < 0
-            or not all(isinstance(n, int) and n >= 1 for n in (row, every or 1, hidden or 1))
-            or 0 in (every, hidden)
+            or not all(isinstance(n, int) and n >= 1 for n in (row, *(n for n in (every, hidden) if n is not None)))
             or (lr is not None and lr <= 0)
         ):
             raise OodmlError(

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from oodml._errors import OodmlError
+from oodml.config import dataset_identity
 from oodml.data import Dataset, load_dataset
 from oodml.study.plan import PlannedRun, load_plan, stored_splits
 from oodml.study.statistics import Row, StudyTable
@@ -94,12 +95,6 @@ def target_name(spec: Spec, targets: Iterable[Spec]) -> str:
     alike = [each for each in map(dataset_identity, targets) if each["name"] == own["name"]]
     told = ", ".join(f"{key}={value}" for key, value in own.items() if key != "name")
     return f"{own['name']} ({told})" if told and any(each != own for each in alike) else own["name"]
-
-
-def dataset_identity(spec: Spec) -> dict[str, Any]:
-    """A data set's settings without the place of a known one: where it lies is not what it is."""
-    settings = {"name": spec} if isinstance(spec, str) else dict(spec)
-    return {key: value for key, value in settings.items() if key != "root" or settings["name"] == "folder"}
 
 
 def shared_dataset(spec: Spec) -> Dataset:

@@ -11,11 +11,11 @@ from typing import Any
 
 from oodml._errors import OodmlError
 from oodml._progress import progress_bar
+from oodml.config import dataset_identity
 from oodml.data import load_dataset
 from oodml.study.encoders import file_name, score_pretrained
 from oodml.study.engines import Engine, make_engine
 from oodml.study.engines.execute import is_done
-from oodml.study.follow import dataset_identity
 from oodml.study.plan import (
     SETTINGS,
     PlannedRun,
