@@ -243,6 +243,7 @@ def test_proxies_have_no_shared_triplets_and_rho_no_place_in_them(prepared):
         ({"triplets": "group"}, "Did you mean 'groups'"),
         ({"sampling": "hard"}, "semihard"),
         ({"gamma": -1.0}, "gamma >= 0"),
+        ({"gamma": 50.0, "variant": "both+sep"}, "weighs the decorrelation"),
         ({"base": "npair", "triplets": "min-dap"}, "looks at several pairs"),
         ({"base": "npair", "sampling": "semihard"}, "looks at several pairs"),
     ],

@@ -77,6 +77,10 @@ class Sharing(Method):
                 f"sharing needs gamma >= 0, regroup_every >= 1, hidden >= 1 and groups >= 2; got {gamma=}, "
                 f"{regroup_every=}, {hidden=}, {groups=}."
             )
+        if gamma and variant != VARIANTS[-1]:
+            raise OodmlError(
+                f"gamma={gamma:g} weighs the decorrelation, and variant={variant!r} has none: leave it out."
+            )
         self.base, self.variant, self.gamma, self.triplets = base, variant, gamma, triplets
         if groups is not None and triplets != "groups":
             raise OodmlError(f"groups={groups} needs triplets='groups', got triplets={triplets!r}, which makes none.")
