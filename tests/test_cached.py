@@ -37,6 +37,8 @@ def test_pictures_are_listed_removed_and_decoded_again(tmp_path, monkeypatch):
     assert entry.kind == "images"
     assert entry.size == sum(p.stat().st_size for p in entry.path.iterdir())
     assert entry.path.name in run()
+    assert entry.place == str(tmp_path / "pictures")
+    assert "pictures" in run()
 
     assert entry.path.exists()
     assert "removed" in run("--clear")

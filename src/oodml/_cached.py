@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,6 +20,14 @@ class Entry(NamedTuple):
     path: Path
     size: int  # bytes
     used: float  # when it was last read or written, as far as the file system tells (seconds since 1970)
+
+    @property
+    def place(self) -> str:
+        """Where the pictures of a decoded data set came from; "" where that is not known."""
+        try:
+            return str(json.loads((self.path / "meta.json").read_text(encoding="utf-8"))["place"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return ""
 
 
 def cached() -> list[Entry]:

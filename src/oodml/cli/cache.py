@@ -22,14 +22,14 @@ def cache(
 
     now = time.time()
     entries = [entry for entry in cached() if now - entry.used >= unused_for * DAY]
-    rows = [[e.path.name, _size(e.size), _ago(now - e.used)] for e in entries if e.kind == "images"]
+    rows = [[e.path.name, _size(e.size), _ago(now - e.used), e.place] for e in entries if e.kind == "images"]
     for kind in KINDS[1:]:  # many small ones: a line for all
         if some := [entry for entry in entries if entry.kind == kind]:
             last = _ago(now - max(entry.used for entry in some))
-            rows.append([f"{kind} ({len(some)})", _size(sum(entry.size for entry in some)), last])
+            rows.append([f"{kind} ({len(some)})", _size(sum(entry.size for entry in some)), last, ""])
     total = _size(sum(entry.size for entry in entries))
     if rows:
-        print_table(str(cache_root()), ["what", "size", "last used"], rows)
+        print_table(str(cache_root()), ["what", "size", "last used", "made from"], rows)
     if clear:
         remove(entries)
     out.print(f"{total} {'removed' if clear else 'in all'}", highlight=False)

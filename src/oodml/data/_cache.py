@@ -111,6 +111,7 @@ def _build(ds: Dataset, folder: Path, short_side: int, workers: int | None, quie
         meta = {
             "format": FORMAT,
             "dataset": ds.name,
+            "place": ds.source.place,
             "fingerprint": ds.fingerprint,
             "short_side": short_side,
             "bytes": (temporary / "pixels.bin").stat().st_size,

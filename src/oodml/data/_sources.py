@@ -19,7 +19,10 @@ from PIL import Image, ImageOps
 
 
 class Source(Protocol):
-    """Pictures by position."""
+    """Pictures by position. `place`: the folder or file they are in, "" where they are made."""
+
+    @property
+    def place(self) -> str: ...
 
     def __len__(self) -> int: ...
 
@@ -44,6 +47,10 @@ class FileSource:
     def __init__(self, root: Path, names: Sequence[str]) -> None:
         self.root = Path(root).absolute()  # a later change of directory must not matter
         self.names = list(names)
+
+    @property
+    def place(self) -> str:
+        return str(self.root)
 
     def __len__(self) -> int:
         return len(self.names)
@@ -73,6 +80,10 @@ class TarSource:
         self.names = list(names)
         self.offsets = np.asarray(offsets, dtype=np.int64)
         self.sizes = np.asarray(sizes, dtype=np.int64)
+
+    @property
+    def place(self) -> str:
+        return str(self.path)
 
     def __len__(self) -> int:
         return len(self.names)
@@ -107,6 +118,8 @@ class TarSource:
 
 class ArraySource:
     """Grey pictures (N, H, W) or colour pictures (N, H, W, 3), uint8."""
+
+    place = ""
 
     def __init__(self, pixels: np.ndarray, names: Sequence[str]) -> None:
         self.pixels = pixels
