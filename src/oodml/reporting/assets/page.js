@@ -87,7 +87,7 @@ function layoutOf(view, width) {
   const narrow = width < 560;
   return {
     autosize: true,
-    margin: { l: 8, r: 12, t: 8, b: 8 },
+    margin: { l: 8, r: 12, t: view.bars ? 32 : 8, b: 8 }, // the buttons stand there; elsewhere the legend leaves them room
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
     font: { family: "system-ui, sans-serif", size: narrow ? 11 : 13, color: colour("--ink") },
     hoverlabel: { bgcolor: colour("--panel"), bordercolor: colour("--line"), font: { color: colour("--ink"), size: 12 }, align: "left" },
@@ -96,7 +96,7 @@ function layoutOf(view, width) {
     showlegend: !view.bars,
     legend: { orientation: "h", x: 0, y: view.bare ? 1.02 : 1.04, yanchor: "bottom", itemsizing: "constant" },
     xaxis: { ...axis, title: { text: view.bare ? "" : view.x, standoff: 8, font: { size: narrow ? 11 : 13 } }, visible: !view.bare, zeroline: false, rangemode: view.bars ? "tozero" : "normal" },
-    yaxis: { ...axis, title: { text: view.bars || view.bare ? "" : view.y, standoff: 8, font: { size: narrow ? 11 : 13 } }, visible: !view.bare, zeroline: !view.log, type: view.log ? "log" : "-", exponentformat: "none", ticks: view.bars ? "" : "outside", tickcolor: "rgba(0,0,0,0)" },
+    yaxis: { ...axis, title: { text: view.bars || view.bare ? "" : view.y, standoff: 8, font: { size: narrow ? 11 : 13 } }, visible: !view.bare, zeroline: !view.log, type: view.log ? "log" : "-", nticks: view.log ? 3 : 0, exponentformat: "none", ticks: view.bars ? "" : "outside", tickcolor: "rgba(0,0,0,0)" },
     images: imagesOf(view),
     bargap: 0.35, dragmode: narrow ? false : "zoom",
   };
