@@ -50,15 +50,12 @@ def shift(
 
 def _place(source: Described, other: Described, count: int, draws: int) -> None:
     """Where the target falls on the scale of the training set's own splits, all at one sample size."""
-    from oodml.shift import build_splits, place_target
+    from oodml.shift import place_target, splits_of_pictures
 
     ds = source.ds
     splits: list[tuple[str, np.ndarray, np.ndarray]] = []
     if len(ds.classes) >= 4:
-        built = quietly(
-            build_splits,
-            source.features, ds.labels, class_names=ds.classes, n_splits=count, fid_mode="images"
-        )  # fmt: skip
+        built = quietly(splits_of_pictures, source.features, ds.labels, ds.classes, count)
         splits = [(split.name, ds.indices_of(split.train), ds.indices_of(split.test)) for split in built]
     else:
         note("The training pictures have fewer than four classes, so there is no scale of splits to compare with.")

@@ -15,8 +15,11 @@ import numpy as np
 
 from oodml._errors import OodmlError
 from oodml.shift._arrays import feature_rows, same_width
+from oodml.shift.builder import build_splits
 from oodml.shift.frechet import fid
+from oodml.shift.split import Splits
 
+KEEP = 0.7  # of the pictures, when classes are removed: a smaller gallery would hide the shift
 MOST_ROWS = 500  # a draw costs the cube of its rows; a choice, not a measured optimum
 
 
@@ -62,6 +65,18 @@ class Placement:
             f"The target falls between {below[-1].name} ({below[-1].mean:.1f}) "
             f"and {above.name} ({above.mean:.1f}): {span}."
         )
+
+
+def splits_of_pictures(
+    features: Any, labels: Any, class_names: Sequence[str], n_splits: int, dataset: str = ""
+) -> Splits:
+    """The scale that a target is placed on: splits of one's own pictures, from easier than the usual half to hard.
+
+    Steered by class means: by images, every step would cost a decomposition as wide as the features.
+    """
+    return build_splits(
+        features, labels, class_names=class_names, n_splits=n_splits, reverse=True, keep=KEEP, dataset=dataset
+    )
 
 
 def place_target(

@@ -17,7 +17,7 @@ from oodml._errors import OodmlError
 from oodml._files import write_json
 from oodml.data import Dataset
 from oodml.evaluation import evaluate
-from oodml.shift import Split, build_splits, save_splits
+from oodml.shift import Split, save_splits, splits_of_pictures
 from oodml.study.audit.baselines import score_baselines, untrained_label
 from oodml.study.audit.pictures import Opened, Pictures, describe, open_folder, read_target
 from oodml.study.audit.runs import complete_runs, measure_costs, not_run, run_until, study_of, without_warnings
@@ -31,7 +31,6 @@ from oodml.study.running import prepare
 from oodml.study.statistics import TRAINED, StudyTable
 from oodml.study.store import Store
 
-KEEP = 0.7  # of the pictures, when classes are removed: a smaller gallery would hide the shift
 LEAST_MINUTES = 0.5
 
 
@@ -125,17 +124,9 @@ def _plan(
 
 
 def _build(pictures: Pictures, count: int) -> list[Split]:
-    """Splits of rising shift from the classes with enough pictures. Steered by class means: by images, every step
-    would cost a decomposition as wide as the features."""
-    return build_splits(
-        pictures.features[pictures.rows],
-        pictures.dataset.labels[pictures.rows],
-        class_names=pictures.dataset.classes,
-        n_splits=count,
-        reverse=True,
-        keep=KEEP,
-        dataset=pictures.dataset.name,
-    )
+    """Splits of rising shift from the classes with enough pictures."""
+    rows, dataset = pictures.rows, pictures.dataset
+    return splits_of_pictures(pictures.features[rows], dataset.labels[rows], dataset.classes, count, dataset.name)
 
 
 def _on_one_scale(splits: list[Split], placed: Placed, store: Store) -> list[Split]:
