@@ -58,11 +58,20 @@ def standing(trained, untrained, seeds=3, noise=0.001, splits=3):
 @pytest.mark.parametrize(
     ("table", "use", "words"),
     [
-        (standing(0.8, 0.7), "m", "Training pays: m is 10.0 points"),
-        (standing(0.6, 0.7), "u", "does not pay on this data: the untrained backbone is 10.0 points"),
-        (standing(0.7, 0.7, noise=0.05), "u", "not clearly worth it"),
-        (standing(0.8, 0.7, seeds=1), "m", "one seed cannot tell more"),
-        (standing(0.8, 0.7, splits=1), "m", "+10.0 points on the only split"),
+        (
+            standing(0.8, 0.7),
+            "m",
+            "Use m: training puts it ahead of the untrained backbone by 10.0 points of AGS (95 %",
+        ),
+        (standing(0.6, 0.7), "u", "Use the untrained backbone: training a head does not pay"),
+        (standing(0.7, 0.7, noise=0.05), "u", "of AGS, no more than noise (95 %"),
+        (
+            standing(0.8, 0.7, seeds=1),
+            "m",
+            "Use m: training puts it ahead of the untrained backbone by 10.0 points of AGS, as far as one",
+        ),
+        (standing(0.6, 0.7, seeds=1), "u", "m, is behind it by 10.0 points of AGS, as far as one seed can tell"),
+        (standing(0.8, 0.7, splits=1), "m", "by 10.0 points, as far as one split can tell"),
     ],
 )
 def test_the_verdict_says_no_more_than_the_runs_can_tell(table, use, words):

@@ -27,29 +27,30 @@ class Expectation:
 
 
 def verdict(table: StudyTable, best: str | None, untrained: str) -> tuple[str, str]:
-    """(what to use, the sentence that says whether training beats the untrained backbone)."""
+    """(what to use, the sentence that says so and whether training beats the untrained backbone)."""
     if best is None:
-        return untrained, "No method could be trained in the time given: only the untrained backbone was measured."
-    found = training_against(table, best, untrained)
+        return untrained, "Use the untrained backbone: no method could be trained in the time given."
+    found, noise = training_against(table, best, untrained), False
     if found is None:
-        ahead = table.means(METRIC)[table.methods.index(best)].mean()
-        behind = table.means(METRIC)[table.methods.index(untrained)].mean()
-        gap = f"{100 * (ahead - behind):+.1f} points on the only split"
-        return (best if ahead > behind else untrained), f"Training ({best}) against the untrained backbone: {gap}."
-    points = f"{100 * abs(found.difference):.1f} points of AGS"
-    low, high = (found.low, found.high) if found.difference > 0 else (-found.high, -found.low)  # of the lead
-    told = "" if low != low else f" (95 % interval {100 * low:+.1f} to {100 * high:+.1f})"
-    if found.distinguishable:
-        if found.difference > 0:
-            return best, f"Training pays: {best} is {points} ahead of the untrained backbone{told}."
-        return untrained, (
-            f"Training a head does not pay on this data: the untrained backbone is {points} ahead of the best method, "
-            f"{best}{told}. With more classes to train on this may change."
-        )
-    reason = "one seed cannot tell more" if found.low != found.low else f"no more than noise{told}"
-    side = "ahead of" if found.difference > 0 else "behind"
-    use = best if found.difference > 0 and found.low != found.low else untrained
-    return use, f"Training is not clearly worth it: {best} is {points} {side} the untrained backbone, {reason}."
+        ahead, behind = (table.means(METRIC)[table.methods.index(name)].mean() for name in (best, untrained))
+        lead, doubt = ahead - behind, ", as far as one split can tell"
+    elif found.low != found.low:
+        lead, doubt = found.difference, " of AGS, as far as one seed can tell"
+    else:
+        lead, noise = found.difference, not found.distinguishable
+        low, high = (found.low, found.high) if lead > 0 else (-found.high, -found.low)  # of whoever leads
+        told = ", no more than noise" if noise else ""
+        doubt = f" of AGS{told} (95 % interval {100 * low:+.1f} to {100 * high:+.1f})"
+    points = f"{100 * abs(lead):.1f} points{doubt}"
+    if noise:
+        side = "ahead of" if lead > 0 else "behind"
+        return untrained, f"Use the untrained backbone: {best} is {side} it by {points}."
+    if lead > 0:
+        return best, f"Use {best}: training puts it ahead of the untrained backbone by {points}."
+    return untrained, (
+        f"Use the untrained backbone: training a head does not pay on this data, the best method, {best}, is behind it "
+        f"by {points}. With more classes to train on this may change."
+    )
 
 
 def training_against(table: StudyTable, best: str, untrained: str) -> Comparison | None:
