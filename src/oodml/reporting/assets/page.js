@@ -96,7 +96,7 @@ function layoutOf(view, width) {
     showlegend: !view.bars,
     legend: { orientation: "h", x: 0, y: view.bare ? 1.02 : 1.04, yanchor: "bottom", itemsizing: "constant" },
     xaxis: { ...axis, title: { text: view.bare ? "" : view.x, standoff: 8, font: { size: narrow ? 11 : 13 } }, visible: !view.bare, zeroline: false, rangemode: view.bars ? "tozero" : "normal" },
-    yaxis: { ...axis, title: { text: view.bars || view.bare ? "" : view.y, standoff: 8, font: { size: narrow ? 11 : 13 } }, visible: !view.bare, zeroline: !view.log, type: view.log ? "log" : "-", nticks: view.log ? 3 : 0, exponentformat: "none", ticks: view.bars ? "" : "outside", tickcolor: "rgba(0,0,0,0)" },
+    yaxis: { ...axis, title: { text: view.bars || view.bare ? "" : view.y, standoff: 8, font: { size: narrow ? 11 : 13 } }, visible: !view.bare, zeroline: !view.log, type: view.log ? "log" : "-", nticks: view.log ? 5 : 0, exponentformat: "none", ticks: view.bars ? "" : "outside", tickcolor: "rgba(0,0,0,0)" },
     images: imagesOf(view),
     bargap: 0.35, dragmode: narrow ? false : "zoom",
   };
