@@ -7,7 +7,7 @@ the backbone as it is, on every split → a study's folder with table, forecast 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +21,7 @@ from oodml.shift import Split, save_splits, splits_of_pictures
 from oodml.study.audit.baselines import score_baselines, untrained_label
 from oodml.study.audit.pictures import Opened, Pictures, describe, open_folder, read_target
 from oodml.study.audit.runs import complete_runs, measure_costs, not_run, run_until, study_of, without_warnings
-from oodml.study.audit.sizing import LADDER, METHODS, Clock, choose_size
+from oodml.study.audit.sizing import LADDER, METHODS, Clock, Size, Sized, choose_size
 from oodml.study.audit.target import Placed, place
 from oodml.study.audit.words import Expectation, expectations, runner_up, target_words, verdict
 from oodml.study.forecast import forecast_file
@@ -32,6 +32,7 @@ from oodml.study.statistics import TRAINED, StudyTable
 from oodml.study.store import Store
 
 LEAST_MINUTES = 0.5
+SIZED = "sized.json"
 
 
 @dataclass(frozen=True)
@@ -72,8 +73,10 @@ def audit(
     with without_warnings():
         opened = open_folder(folder, clock, quiet)
         _claim(store, opened)
-        pictures, notes = describe(opened, backbone, clock, quiet), list(opened.notes)
-        splits, planned = _plan(pictures, store, clock, workers, notes)
+        earlier, notes = _earlier(store, clock, backbone), list(opened.notes)
+        pictures = describe(opened, backbone, clock, quiet, earlier.views if earlier else None)
+        size = _go_on(earlier, clock) if earlier else _choose_size(pictures, store, clock, workers)
+        splits, planned = _plan(pictures, size, store, notes)
         placed = place(pictures, splits, read_target(target, backbone, notes, quiet) if target is not None else None)
         splits = _on_one_scale(splits, placed, store)
         notes += score_baselines(pictures, splits, store, clock, quiet)
@@ -100,18 +103,35 @@ def _claim(store: Store, opened: Opened) -> None:
     store.write_json("data.json", {"root": opened.spec["root"], "fingerprint": opened.dataset.fingerprint})
 
 
-def _plan(
-    pictures: Pictures, store: Store, clock: Clock, workers: int, notes: list[str]
-) -> tuple[list[Split], list[PlannedRun]]:
-    """Splits and runs of a size that fits the time left."""
+def _earlier(store: Store, clock: Clock, backbone: str) -> Sized | None:
+    """What an audit in this folder chose for the same time."""
+    kept = store.read_json(SIZED)
+    sized = None if kept is None else Sized.of(kept)
+    return sized if sized and (sized.seconds, sized.backbone) == (clock.total, backbone) else None
+
+
+def _go_on(earlier: Sized, clock: Clock) -> Size:
+    clock.learn(earlier.fixed)
+    return earlier.size
+
+
+def _choose_size(pictures: Pictures, store: Store, clock: Clock, workers: int) -> Size:
+    """The size that fits the time left, by what runs are measured to cost here; kept for an audit that goes on."""
     splits, file = _build(pictures, LADDER[0].splits), store.root / "splits.json"
     save_splits(file, splits)
     costs = measure_costs(study_of(pictures, splits, file, LADDER[0]), splits[0], pictures, clock, workers)
-    clock.learn(max(cost.fixed for cost in costs))
+    fixed = max(cost.fixed for cost in costs)
+    clock.learn(fixed)
     size = choose_size(clock.left, workers, costs, len(splits))
-    if size.splits < len(splits):
-        splits = _build(pictures, size.splits)
-        save_splits(file, splits)
+    sized = Sized(clock.total, pictures.backbone, pictures.views, size, fixed)
+    store.write_json(SIZED, asdict(sized))
+    return size
+
+
+def _plan(pictures: Pictures, size: Size, store: Store, notes: list[str]) -> tuple[list[Split], list[PlannedRun]]:
+    """The splits and runs of an audit of this size."""
+    splits, file = _build(pictures, size.splits), store.root / "splits.json"
+    save_splits(file, splits)
     notes.append(
         f"Sized to the time, in numbers: methods {size.methods}, splits {len(splits)}, steps a run {size.steps}, "
         f"augmented views {pictures.views}, pictures {len(pictures.rows)}, classes {pictures.classes}."

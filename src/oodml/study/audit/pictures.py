@@ -71,14 +71,14 @@ def open_folder(folder: str | Path, clock: Clock, quiet: bool = False) -> Opened
     return Opened(spec, dataset, rows, notes)
 
 
-def describe(opened: Opened, backbone: str, clock: Clock, quiet: bool = False) -> Pictures:
-    """Compute the features of the evaluation view, then of as many augmented views as the time allows."""
+def describe(opened: Opened, backbone: str, clock: Clock, quiet: bool = False, views: int | None = None) -> Pictures:
+    """Compute the features of the evaluation view and of `views` augmented ones (None: as many as the time allows)."""
     began, kept = time.monotonic(), _kept_features()
     features = extract_features(opened.dataset, backbone, quiet=quiet)
     seconds = time.monotonic() - began
     if _kept_features() <= kept:  # read from an earlier audit's files, which tells nothing of what a view costs
         seconds = _seconds_a_view(opened.dataset, backbone)
-    views = affordable_views(clock, seconds)
+    views = affordable_views(clock, seconds) if views is None else views
     if views:
         extract_features(opened.dataset, backbone, views=views, quiet=quiet)  # kept on disk, where the runs find them
     return Pictures(opened.spec, opened.dataset, backbone, features, opened.rows, views, seconds)

@@ -34,6 +34,22 @@ class Size:
     steps: int
 
 
+@dataclass(frozen=True)
+class Sized:
+    """What an audit of so many `seconds` chose. Started again with the same time it goes on with that, whatever the
+    machine is doing now: other steps or views would be other runs, and the finished ones would not count."""
+
+    seconds: float
+    backbone: str
+    views: int
+    size: Size
+    fixed: float  # seconds that the slowest run took beside its steps
+
+    @classmethod
+    def of(cls, kept: dict[str, Any]) -> Sized:
+        return cls(**{**kept, "size": Size(**kept["size"])})
+
+
 # From the most that is worth doing down to the least that answers anything.
 LADDER = (
     Size(5, 8, 1500),
