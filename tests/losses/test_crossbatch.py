@@ -287,7 +287,7 @@ def test_errors_name_the_argument():
         build("crossbatch")
     with pytest.raises(OodmlError, match="dict with a 'name'"):
         build({"margin": 1.0})
-    with pytest.raises(OodmlError, match="memory_size >= 1"):
+    with pytest.raises(OodmlError, match="memory_size must be a whole number"):
         build("ntxent", memory_size=0)
     with pytest.raises(OodmlError, match="made for embedding_dim=4"):
         build("ntxent")(torch.randn(3, 5), torch.tensor([0, 0, 1]))

@@ -368,3 +368,59 @@ class TestForeignModules:
         oodml.register_loss(name, lambda: print)
         with pytest.raises(OodmlError, match=r"nn\.Module"):
             oodml.make_loss(name)
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if n not in ("npair", "angular")])
+def test_second_derivatives_are_refused_and_not_wrong(name: str) -> None:
+    x = torch.randn(8, DIM, requires_grad=True)
+    value = build(name)(x, torch.arange(8) // 2)
+    with pytest.raises(OodmlError, match="cannot be differentiated again"):
+        torch.autograd.grad(value, x, create_graph=True)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_numbers_that_make_no_sense_are_refused(name: str) -> None:
+    """Every hyperparameter that is a number by default, NaN and text; those that scale or weigh, negative."""
+    may_be_negative = {"circle": {"margin"}, "genlifted": {"margin"}, "multisimilarity": {"lam"}}
+    for option, default in loss_record(name).defaults.items():
+        if isinstance(default, bool) or not isinstance(default, int | float):
+            continue
+        wrong: list[object] = [float("nan"), "much"]
+        if option not in may_be_negative.get(name, ()):
+            wrong.append(-1.0 if isinstance(default, float) else -1)
+        if isinstance(default, int):
+            wrong.append(default + 0.5)
+        for value in wrong:
+            with pytest.raises(OodmlError, match=option):
+                build(name, **{option: value})
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32])
+@pytest.mark.parametrize("name", NAMES)
+def test_labels_may_be_any_whole_numbers(name: str, dtype: torch.dtype) -> None:
+    x, y = torch.randn(8, DIM, generator=torch.Generator().manual_seed(0)), torch.arange(8) // 2
+    torch.testing.assert_close(build(name)(x, y.to(dtype)), build(name)(x, y))
+
+
+@pytest.mark.parametrize("wrong", ["5", 2.5, 0])
+def test_sizes_are_whole_numbers(wrong: object) -> None:
+    with pytest.raises(OodmlError, match="num_classes"):
+        oodml.make_loss("margin", num_classes=wrong)
+    with pytest.raises(OodmlError, match="embedding_dim"):
+        oodml.make_loss("normsoftmax", num_classes=3, embedding_dim=wrong)
+
+
+def test_any_class_can_be_registered_though_it_takes_any_keyword(monkeypatch: pytest.MonkeyPatch) -> None:
+    from functools import partial
+
+    from pytorch_metric_learning import losses
+
+    registry = oodml.losses._REGISTRY
+    oodml.list_losses()
+    monkeypatch.setattr(registry, "_records", dict(registry._records))
+    x, y = torch.randn(8, DIM), torch.arange(8) // 2
+    oodml.register_loss("theirs", losses.TripletMarginLoss)
+    oodml.register_loss("partly", partial(losses.ContrastiveLoss, neg_margin=0.7))
+    loss = oodml.make_loss("theirs", num_classes=4, embedding_dim=DIM, margin=0.3)
+    assert loss(x, y) == losses.TripletMarginLoss(margin=0.3)(x, y)
+    assert oodml.make_loss("partly")(x, y) == losses.ContrastiveLoss(neg_margin=0.7)(x, y)

@@ -37,9 +37,9 @@ def test_value_is_the_formula_and_the_peers(temperature):
 
 
 def test_temperature_and_learning_rate():
-    with pytest.raises(OodmlError, match="temperature must be positive"):
+    with pytest.raises(OodmlError, match="temperature must be a positive number"):
         make_loss("normsoftmax", num_classes=4, embedding_dim=6, temperature=0.0)
-    with pytest.raises(OodmlError, match="lr must be positive"):
+    with pytest.raises(OodmlError, match="lr must be a positive number"):
         make_loss("normsoftmax", num_classes=4, embedding_dim=6, lr=0.0)
     assert make_loss("normsoftmax", num_classes=4, embedding_dim=6).param_groups(1e-5)[0]["lr"] == 1e-5
     assert make_loss("normsoftmax", num_classes=4, embedding_dim=6, lr=0.002).param_groups(1e-5)[0]["lr"] == 0.002

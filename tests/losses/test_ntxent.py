@@ -75,5 +75,5 @@ def test_tuples_that_are_none_are_refused(batch):
 
 
 def test_temperature_must_be_positive():
-    with pytest.raises(OodmlError, match="temperature must be positive"):
+    with pytest.raises(OodmlError, match="temperature must be a positive number"):
         make_loss("ntxent", temperature=-1.0)

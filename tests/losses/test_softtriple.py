@@ -101,6 +101,6 @@ def test_regulariser_merges_centres():
 def test_bad_options_are_named():
     with pytest.raises(OodmlError, match=r"centres.*at least 1"):
         make_loss("softtriple", num_classes=4, embedding_dim=6, centres=0)
-    with pytest.raises(OodmlError, match="gamma must be positive"):
+    with pytest.raises(OodmlError, match="gamma must be a positive number"):
         make_loss("softtriple", num_classes=4, embedding_dim=6, gamma=0.0)
     assert make_loss("softtriple", num_classes=4, embedding_dim=6).param_groups(1e-5)[0]["lr"] == 1e-5

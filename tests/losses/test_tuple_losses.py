@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import oodml
 from oodml import OodmlError
@@ -337,16 +338,33 @@ def test_epsilon_reaches_the_miner() -> None:
     assert oodml.make_loss("multisimilarity").miner.epsilon == 0.1
 
 
-def test_a_large_batch_needs_no_cubic_tensor() -> None:
-    """1,024 samples, four a class: 3.1 million triplets and a cube of 4 GB; each loss stays below 250 MB."""
-    import resource
+class Largest(TorchDispatchMode):
+    """Remembers the number of entries of the largest tensor that any operation made."""
 
-    x = torch.randn(1024, 16, requires_grad=True)
-    y = torch.arange(1024) // 4
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    for name, miner in [("angular", None), ("npair", None), ("histogram", None), ("triplet", "all"), ("snr", "all")]:
-        oodml.make_loss(name, miner=miner)(x, y).backward()
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 250_000  # kilobytes
+    entries = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        made = function(*args, **(kwargs or {}))
+        for each in made if isinstance(made, tuple | list) else [made]:
+            if isinstance(each, Tensor):
+                self.entries = max(self.entries, each.numel())
+        return made
+
+
+@pytest.mark.parametrize(
+    ("name", "miner"),
+    [
+        *((name, None) for name in ("angular", "npair", "histogram", "genlifted", "margin", "quadruplet")),
+        *((name, "all") for name in ("triplet", "snr", "genlifted", "npair", "histogram", "multisimilarity")),
+    ],
+)
+def test_a_large_batch_needs_no_cubic_tensor(name: str, miner: str | None) -> None:
+    """1,024 samples, 32 a class: 31 million triplets, and a cube of a thousand million entries."""
+    x, y = torch.randn(1024, 16, requires_grad=True), torch.arange(1024) // 32
+    loss = oodml.make_loss(name, num_classes=32, miner=miner)
+    with Largest() as largest:
+        loss(x, y).backward()
+    assert 1024**2 <= largest.entries <= 4 * 1024**2
 
 
 def test_all_triplets_by_rank_are_those_by_pair() -> None:
@@ -364,3 +382,106 @@ def test_all_triplets_by_rank_are_those_by_pair() -> None:
                 triplet_weights_by_rank(matrix, *masks, 0.2), triplet_weights_by_pair(matrix, *masks, 0.2), strict=True
             ):
                 torch.testing.assert_close(found, expected, rtol=0, atol=0)
+
+
+def test_pairs_of_all_triplets_are_those_that_listing_them_gives() -> None:
+    for name, kind in product(("genlifted", "npair", "histogram", "multisimilarity"), LABELS):
+        x, y = batch(kind)
+        loss = oodml.make_loss(name, miner="all")
+        torch.testing.assert_close(loss(x, y), loss(x, y, oodml.make_miner("all")(x, y)))
+    alone = torch.tensor([0, 0, 0, 0])  # no negatives, so no triplets and none of their positives
+    x = torch.randn(4, 3)
+    assert oodml.make_loss("multisimilarity", miner="all")(x, alone) == 0
+
+
+def test_a_pair_that_is_positive_and_negative_is_in_both_histograms() -> None:
+    x, y = batch("pairs")
+    tuples = tuple(torch.tensor(i) for i in ([0, 1], [1, 2], [2, 0]))  # (0, 1) is a positive of 0 and a negative of 1
+    u = unit(x)
+    near, far = [u[0] @ u[1], u[1] @ u[2]], [u[0] @ u[2], u[1] @ u[0]]
+    nodes = np.linspace(-1, 1, 65)
+
+    def histogram(values: list[float]) -> np.ndarray:
+        return np.mean([np.maximum(0, 1 - abs(nodes - v) * 32) for v in values], axis=0)
+
+    expected = histogram(far) @ histogram(near).cumsum()
+    x.requires_grad_()
+    assert oodml.make_loss("histogram")(x, y, tuples).item() == pytest.approx(expected, rel=1e-9)
+    loss = oodml.make_loss("histogram")
+    assert torch.autograd.gradcheck(lambda e: loss(e, y, tuples), (x,))
+
+
+def test_quadruplets_that_are_masked_count_in_neither_term() -> None:
+    x = torch.randn(5, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    y, u = torch.tensor([0, 0, 1, 1, 2]), unit(x)  # of the third class there is one sample, so n₂ is known
+    a, p, n = (torch.tensor(i) for i in ([0, 1, 2], [1, 0, 3], [2, 3, 0]))
+    mask = torch.tensor([True, False, True])
+    kept = [(0, 1, 2), (2, 3, 0)]
+    expected = mean([max(0, dist(u[i], u[j]) - dist(u[i], u[k]) + 1) for i, j, k in kept])
+    expected += mean([max(0, dist(u[i], u[j]) - dist(u[k], u[4]) + 0.5) for i, j, k in kept])
+    assert oodml.make_loss("quadruplet")(x, y, Triplets(a, p, n, mask)).item() == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1e-4, 1.0])
+def test_snr_where_the_signal_is_clamped(scale: float) -> None:
+    """Value and gradient of var(a − x) / max(var(a), ε), by autograd of the formula itself."""
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(3, 8, generator=generator, dtype=torch.float64)
+    x[0] = 1 + scale * x[0]
+    x = torch.nn.functional.normalize(x).requires_grad_()
+    tuples = tuple(torch.tensor([i]) for i in range(3))
+
+    def noise(i: int, j: int) -> Tensor:
+        centred = x - x.mean(1, keepdim=True)
+        return (centred[i] - centred[j]).square().sum() / centred[i].square().sum().clamp_min(1e-8)
+
+    u = x.detach().requires_grad_()
+    loss = oodml.make_loss("snr", lam=0.0, margin=1e9)  # the hinge is open, whatever the ratios
+    value = loss(u, torch.tensor([0, 0, 1]), tuples)
+    expected = noise(0, 1) - noise(0, 2) + 1e9
+    value.backward()
+    expected.backward()
+    torch.testing.assert_close(value.detach() - 1e9, expected.detach() - 1e9, rtol=1e-6, atol=1e-6)
+    tangent = x.grad - (x.grad * x).sum(1, keepdim=True) * x  # what `unit_rows` leaves of it
+    torch.testing.assert_close(u.grad, tangent.detach(), rtol=1e-6, atol=1e-6 * tangent.norm().item())
+
+
+@pytest.mark.parametrize("name", ["triplet", "snr", "genlifted", "histogram", "contrastive", "quadruplet", "ntxent"])
+def test_tuples_that_point_outside_the_batch_are_refused(name: str) -> None:
+    x, y = batch("pairs")
+    i, ok = torch.tensor, torch.tensor([True])
+    loss = oodml.make_loss(name)
+    for bad in (10, -1):
+        with pytest.raises(OodmlError, match=r"tuples must index the batch, 0\.\.9"):
+            loss(x, y, Triplets(i([0]), i([1]), i([bad]), ok))
+    with pytest.raises(OodmlError, match="masks of tuples"):
+        loss(x, y, Triplets(i([0]), i([1]), i([2]), i([True, False])))
+    with pytest.raises(OodmlError, match="int64"):
+        loss(x, y, Triplets(i([0.0]), i([1.0]), i([2.0]), ok))
+    with pytest.raises(OodmlError, match="got int"):
+        loss(x, y, 5)
+    if name not in ("triplet", "snr", "quadruplet"):
+        with pytest.raises(OodmlError, match="tuples must index the batch"):
+            loss(x, y, Pairs(i([0]), i([1]), i([0]), i([12]), ok, ok))
+
+
+def test_a_miner_from_elsewhere_is_checked_and_may_return_plain_tuples() -> None:
+    x, y = batch("pairs")
+    plain = tuple(torch.tensor(i) for i in ([0, 1], [1, 0], [2, 4]))
+    expected = oodml.make_loss("triplet")(x, y, plain)
+    torch.testing.assert_close(oodml.make_loss("triplet", miner=lambda e, labels, d=None: plain)(x, y), expected)
+    memory = oodml.make_loss(
+        "crossbatch", base="triplet", embedding_dim=6, memory_size=10, miner=lambda e, labels, d=None: plain
+    )
+    memory(x, y)
+    torch.testing.assert_close(memory(x, y), expected)  # with a full memory too
+    with pytest.raises(OodmlError, match="tuples must index the batch"):
+        oodml.make_loss("triplet", miner=lambda e, labels, d=None: (plain[0], plain[1], plain[2] + 9))(x, y)
+
+
+def test_pairs_are_no_triplets_though_their_masks_are_one() -> None:
+    x, y = batch("pairs")
+    i, mask = torch.tensor([0, 2]), torch.tensor([True, True])
+    loss = oodml.make_loss("margin", num_classes=5, normaliser="triplets")
+    with pytest.raises(OodmlError, match="needs triplets"):
+        loss(x, y, Pairs(i, i + 1, i, i + 4, mask, mask))

@@ -132,8 +132,23 @@ def test_given_distances_replace_those_of_the_embeddings_and_nothing_is_differen
         expected = make(name)(x, y)
         assert all(torch.equal(i, j) for i, j in zip(mined, expected, strict=True))
         assert not any(i.requires_grad for i in mined)
-    with pytest.raises(OodmlError, match="distances"):
-        make(name)(x, y, given[:-1])
+    for wrong in (given[:-1], given.numpy()):
+        with pytest.raises(OodmlError, match="distances must be a tensor"):
+            make(name)(x, y, wrong)
+    for anchors in (0, 13):
+        with pytest.raises(OodmlError, match="anchors must be between 1 and the batch's 12"):
+            make(name)(x, y, None, anchors)
+
+
+@pytest.mark.parametrize("name", ["semihard", "softhard", "distance", "hard", "easy-positive", "multisimilarity"])
+def test_given_distances_count_and_not_the_embeddings(name: str) -> None:
+    """Of another batch: what is mined is what that one's embeddings would give."""
+    labels = torch.arange(40) // 4
+    (x, y), (other, _) = batch(0, labels=labels), batch(1, labels=labels)
+    given = torch.from_numpy(exact_distances(other))
+    mined, own, expected = make(name)(x, y, given), make(name)(x, y), make(name)(other, y)
+    assert all(torch.equal(i, j) for i, j in zip(mined, expected, strict=True))
+    assert not all(torch.equal(i, j) for i, j in zip(mined, own, strict=True))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -280,6 +295,28 @@ def test_rho_pushes_within_the_class_as_often_as_it_says() -> None:
     assert_distribution(n[:, 0][switched[:, 0]], uniform_over([2, 3, 7], 12))
 
 
+@pytest.mark.parametrize("base", ["random", "hard", "shared", "all", "easy-positive"])
+def test_a_switched_triplet_has_a_mate_of_its_class_uniformly(base: str) -> None:
+    """Whether the base drew a positive already (random), one for each anchor, or any number of triplets."""
+    labels = torch.tensor([0, 0, 0, 0, 1, 1, 2])
+    x = torch.randn(7, 4, generator=torch.Generator().manual_seed(0))
+    mined = make("rho", base=base, p_switch=0.4)
+    found = [mined(x, labels) for _ in range(60 if base == "all" else 2500)]
+    a, p, n, mask = (torch.cat(part) for part in zip(*found, strict=True))
+    first = (a == 0) & mask
+    switched = first & (p == 0)
+    assert switched.sum().item() / first.sum().item() == pytest.approx(0.4, abs=0.05)
+    assert_distribution(n[switched], uniform_over([1, 2, 3], 7))
+    lonely = a == 6  # the only sample of its class has no mate, so a switched triplet of it does not count
+    assert not (lonely & (p == 6) & mask).any()
+
+
+def test_rho_names_what_is_wrong_with_its_base() -> None:
+    for base in ({"upper": 1.0}, 3, None):
+        with pytest.raises(OodmlError, match="base must be a name, a dict with a 'name' or a miner"):
+            make("rho", base=base)
+
+
 def test_rho_wraps_any_triplet_miner_and_leaves_it_alone_at_zero() -> None:
     x, y = batch()
     for base in ("hard", "all", {"name": "distance", "upper": None}, oodml.make_miner("easy-positive")):
@@ -391,6 +428,29 @@ def test_npair_takes_one_positive_and_lifted_takes_all() -> None:
     miner = make("npair")
     drawn = torch.stack([miner(x, y).positive_mask.view(12, 12)[1].long().argmax() for _ in range(2000)])
     assert_distribution(drawn, uniform_over([2, 3, 7], 12))
+
+
+def test_shared_clamps_distances_below_as_it_is_told() -> None:
+    """Negatives at .3 and 1: clamped at 1 they weigh alike, clamped at .2 the near one takes all but a little."""
+    angle = [0.0, 0.301, 1.047, 2.0]  # on a circle inside 64 dimensions
+    x = torch.zeros(4, 64)
+    x[:, 0], x[:, 1] = torch.tensor(angle).cos(), torch.tensor(angle).sin()
+    y = torch.arange(4)
+    for lower, expected in ((1.0, 0.5), (0.2, 0.0)):
+        drawn = draws(make("shared", lower=lower, upper=1.2), x, y, 1000)[:, 2, 0]
+        assert set(drawn.tolist()) <= {1, 2}
+        assert (drawn == 2).double().mean().item() == pytest.approx(expected, abs=0.06)
+
+
+def test_nonsense_is_refused() -> None:
+    for name, options, named in (
+        ("semihard", {"margin": -1.0}, "margin"),
+        ("multisimilarity", {"epsilon": float("nan")}, "epsilon"),
+    ):
+        with pytest.raises(OodmlError, match=named):
+            make(name, **options)
+    with pytest.raises(OodmlError, match=r"generator must be a torch\.Generator"):
+        oodml.make_miner("random", generator=0)
 
 
 def test_a_bad_range_of_distances_is_refused() -> None:

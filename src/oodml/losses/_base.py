@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from oodml._errors import OodmlError
 from oodml.miners import Miner
 from oodml.miners._base import check_batch
+from oodml.miners._checks import is_whole
 from oodml.miners._distances import unit_rows
 
 Tuples = Sequence[Tensor]  # (a, p, n), (a, p, n, n2), Triplets or Pairs
@@ -78,6 +79,6 @@ def param_group(parameters: list[nn.Parameter], lr: float) -> list[dict[str, Any
 
 def require(name: str, loss: str, value: int | None) -> int:
     """`num_classes` or `embedding_dim`, for a loss that cannot do without."""
-    if value is None or value < 1:
+    if value is None or not is_whole(value) or value < 1:
         raise OodmlError(f"The loss {loss!r} needs {name}= (a positive whole number), got {value!r}.")
     return value

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from oodml.miners._autograd import first_order
 from oodml.miners._distances import EPSILON, distance_matrix, squared_distance_matrix, where_else
 
 _FEW = 4  # up to this many tuples a sample, row differences cost less than the backward pass of the whole matrix
@@ -94,6 +95,7 @@ class _MaskedLogSumExp(torch.autograd.Function):
         return masked.amax(dim) - shares.amax(dim).log_()  # the largest share is 1 / Σ e^{v − max}
 
     @staticmethod
+    @first_order
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         (shares,) = ctx.saved_tensors
         return shares * gradient.unsqueeze(ctx.dim), None, None

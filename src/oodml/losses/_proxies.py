@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from oodml._errors import OodmlError
 from oodml.losses._base import Loss, Tuples, param_group, require
-from oodml.losses._checks import require_positive
+from oodml.miners._checks import require_positive
 from oodml.miners._distances import unit_rows
 
 Init = Literal["uniform", "normal", "kaiming"]
@@ -63,7 +63,8 @@ class ProxyLoss(Loss):
             raise OodmlError(f"The loss {name!r} tells classes apart and needs num_classes= of at least 2, got 1.")
         super().__init__(num_classes=classes)
         self.embedding_dim = require("embedding_dim", name, embedding_dim)
-        self.lr = require_positive("lr", lr)
+        require_positive(lr=lr)
+        self.lr = lr
         self.proxies = nn.Parameter(initial_proxies(classes * per_class, self.embedding_dim, init, generator))
 
     def compute(self, embeddings: Tensor, labels: Tensor, tuples: Tuples | None) -> Tensor:

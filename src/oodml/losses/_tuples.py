@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -11,6 +12,7 @@ from oodml._errors import OodmlError
 from oodml.losses._base import Loss, Tuples
 from oodml.losses._distances import Distances, read_columns, read_pairs
 from oodml.miners._base import Miner, PairMiner, Pairs, PartnerMiner, Partners, Triplets, mine_rows
+from oodml.miners._distances import positives_and_negatives
 from oodml.miners.all import All
 
 
@@ -26,11 +28,7 @@ class MeasuredPairs(NamedTuple):
     negative_labels: Tensor
     far: Tensor
     negative_mask: Tensor
-
-    @property
-    def of_triplets(self) -> bool:
-        """Entry by entry, both pairs come from one triplet (a, p, n)."""
-        return self.positive_mask is self.negative_mask
+    of_triplets: bool  # entry by entry, both pairs come from one triplet (a, p, n)
 
 
 class TupleLoss(Loss):
@@ -49,12 +47,17 @@ class TupleLoss(Loss):
 
     def mined(self, distances: Distances, labels: Tensor, tuples: Tuples | None) -> Triplets | Pairs:
         """The caller's tuples, else those of the miner, which is handed this loss's distance matrix."""
-        embeddings = distances.embeddings
         if tuples is not None:
-            return checked(tuples, embeddings)
+            return checked(tuples, distances.embeddings)
+        return self.mine(distances.embeddings, labels, self._for_miner(distances), distances.anchors)
+
+    def mine(
+        self, embeddings: Tensor, labels: Tensor, distances: Tensor | None, anchors: int | None
+    ) -> Triplets | Pairs:
+        """What the miner finds; that of a callable from elsewhere is checked."""
         assert self.miner is not None
-        mined = mine_rows(self.miner, embeddings.detach(), labels, self._for_miner(distances), distances.anchors)
-        return checked(mined, embeddings)
+        found = mine_rows(self.miner, embeddings.detach(), labels, distances, anchors)
+        return found if isinstance(self.miner, Miner) else checked(found, embeddings)
 
     def partners(self, distances: Distances, labels: Tensor, tuples: Tuples | None) -> Partners | None:
         """The positive and the negative of every anchor, where the miner finds one of each; None: see `mined`."""
@@ -72,18 +75,19 @@ class TupleLoss(Loss):
             embeddings = distances.embeddings.detach()
             masks = self.miner.masks(embeddings, labels, self._for_miner(distances), distances.anchors)
             own = labels[: distances.anchors, None]
-            return MeasuredPairs(own, distances.matrix, masks[0], own, distances.matrix, masks[1])
+            return MeasuredPairs(own, distances.matrix, masks[0], own, distances.matrix, masks[1], False)
         partners = self.partners(distances, labels, tuples)
         if partners is not None:
             near, far = read_columns(distances.matrix, partners.columns)
             own = labels[: distances.anchors]
-            return MeasuredPairs(own, near, partners.mask, own, far, partners.mask)
-        a1, p, a2, n, positive_mask, negative_mask = as_pairs(self.mined(distances, labels, tuples))
+            return MeasuredPairs(own, near, partners.mask, own, far, partners.mask, True)
+        mined = self.mined(distances, labels, tuples)
+        a1, p, a2, n, positive_mask, negative_mask = as_pairs(mined)
         near, far = distances.between((a1, p), (a2, n))
         own = other = labels.index_select(0, a1)
         if a2 is not a1:
             other = labels.index_select(0, a2)
-        return MeasuredPairs(own, near, positive_mask, other, far, negative_mask)
+        return MeasuredPairs(own, near, positive_mask, other, far, negative_mask, isinstance(mined, Triplets))
 
     def read_triplets(
         self, distances: Distances, labels: Tensor, tuples: Tuples | None, matrix: Tensor | None = None
@@ -128,30 +132,45 @@ class PairMaskLoss(TupleLoss):
         anchors: int | None = None,
         distances: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
+        if self.takes_all_triplets(tuples):  # an anchor that lacks one kind has no triplets, so none of the other
+            positives, negatives = positives_and_negatives(labels, anchors)
+            return positives & negatives.any(1, keepdim=True), negatives & positives.any(1, keepdim=True)
         if tuples is None and isinstance(self.miner, PairMiner):
             return self.miner.masks(embeddings.detach(), labels, distances, anchors)
-        if tuples is None:
-            assert self.miner is not None
-            tuples = mine_rows(self.miner, embeddings.detach(), labels, distances, anchors)
-        return pair_masks(as_pairs(checked(tuples, embeddings)), anchors or len(labels), len(labels))
+        found = self.mine(embeddings, labels, distances, anchors) if tuples is None else checked(tuples, embeddings)
+        return pair_masks(as_pairs(found), anchors or len(labels), len(labels))
+
+    def by_labels(self, tuples: Tuples | None) -> bool:
+        """Whether the pairs are chosen among those that share a class and those that do not: none is both."""
+        return tuples is None and isinstance(self.miner, PairMiner | All)
 
 
 def checked(tuples: Tuples, embeddings: Tensor) -> Triplets | Pairs:
     """Triplets or pairs as they are; `(a, p, n)` as triplets that are all valid. Wrong indices are refused."""
-    if isinstance(tuples, Triplets | Pairs):
+    expected = "(a, p, n), Triplets or Pairs"
+    if isinstance(tuples, Triplets):
+        check_indices(tuples[:3], embeddings, expected, length=3, masks=tuples[3:])
         return tuples
-    check_indices(tuples, embeddings, "(a, p, n), Triplets or Pairs", length=3)
+    if isinstance(tuples, Pairs):
+        for side, mask in ((tuples[:2], tuples.positive_mask), (tuples[2:4], tuples.negative_mask)):
+            check_indices(side, embeddings, expected, length=2, masks=[mask])
+        return tuples
+    check_indices(tuples, embeddings, expected, length=3)
     anchor, positive, negative = tuples
     return Triplets(anchor, positive, negative, torch.ones_like(anchor, dtype=torch.bool))
 
 
-def check_indices(tuples: Tuples, embeddings: Tensor, expected: str, length: int) -> None:
-    """Refuse anything but `length` index tensors of one length that point into the batch."""
+def check_indices(tuples: Tuples, embeddings: Tensor, expected: str, length: int, masks: Sequence[Tensor] = ()) -> None:
+    """Refuse anything but `length` index tensors of one length that point into the batch, and masks of that length."""
+    if not isinstance(tuples, Sequence):
+        raise OodmlError(f"tuples must be {expected}, as 1-D index tensors; got {type(tuples).__name__}.")
     indices = list(tuples)
     if len(indices) != length or not all(isinstance(i, Tensor) and i.ndim == 1 for i in indices):
         raise OodmlError(f"tuples must be {expected}, as 1-D index tensors; got {len(indices)} of {_shapes(indices)}.")
     if any(i.dtype != torch.int64 for i in indices) or len({len(i) for i in indices}) != 1:
         raise OodmlError(f"tuples must be int64 index tensors of one length; got {_shapes(indices)}.")
+    if any(not isinstance(m, Tensor) or m.dtype != torch.bool or m.shape != indices[0].shape for m in masks):
+        raise OodmlError(f"The masks of tuples must be bool and as long as the indices; got {_shapes(list(masks))}.")
     if embeddings.device.type == "cpu" and not torch.compiler.is_compiling() and len(indices[0]):
         low, high = min(int(i.min()) for i in indices), max(int(i.max()) for i in indices)
         if low < 0 or high >= len(embeddings):

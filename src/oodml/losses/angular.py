@@ -16,6 +16,7 @@ from oodml.losses._norms import norm_penalty
 from oodml.losses._tuples import PairMaskLoss
 from oodml.losses.npair import npair_terms
 from oodml.miners import Miner
+from oodml.miners._checks import require_not_negative, require_positive
 from oodml.miners._distances import diagonal, gram, unit_rows, where_else
 from oodml.miners.npair import one_a_row
 
@@ -63,8 +64,10 @@ class Angular(PairMaskLoss):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__(miner)
-        if not 0 < alpha <= _WIDEST:
+        require_positive(alpha=alpha)
+        if alpha > _WIDEST:
             raise OodmlError(f"alpha is an angle in degrees; expected 0 < alpha <= {_WIDEST:g}, got {alpha}.")
+        require_not_negative(weight=weight, nu=nu)
         self.alpha, self.weight, self.nu = alpha, weight, nu
         self.one_positive, self.squared_norm = one_positive, squared_norm
         self.generator = generator

@@ -11,6 +11,8 @@ from torch.nn import functional as F
 
 from oodml.losses import register_loss
 from oodml.losses._proxies import PaperRate, ProxyLoss
+from oodml.miners._autograd import first_order
+from oodml.miners._checks import require_not_negative, require_positive
 from oodml.miners._distances import where_else
 
 _MOST = 1 - 1e-7  # 1 − 1e-10 is 1 in float32, where the derivative of the arc cosine is infinite
@@ -27,6 +29,7 @@ class _AngularMargin(torch.autograd.Function):
         return torch.where(within, shifted.cos(), cosine - margin * math.sin(margin))
 
     @staticmethod
+    @first_order
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         angle, shifted, within = ctx.saved_tensors
         return where_else(within, shifted.sin().div_(angle.sin()), 1.0).mul_(gradient), None
@@ -83,6 +86,8 @@ class ArcFace(ProxyLoss):
         lr: float = PaperRate(5e-4),
     ) -> None:
         super().__init__("arcface", num_classes, embedding_dim, generator, lr=lr, init="uniform")
+        require_positive(scale=scale)
+        require_not_negative(margin=margin)
         self.scale, self.margin, self.clamp_negative = scale, margin, clamp_negative
 
     def proxy_loss(self, cosines: Tensor, labels: Tensor) -> Tensor:

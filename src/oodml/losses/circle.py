@@ -8,6 +8,7 @@ from torch.nn import functional as F
 from oodml.losses import register_loss
 from oodml.losses._distances import masked_logsumexp, masked_mean
 from oodml.losses._pairs import PairLoss
+from oodml.miners._checks import require_finite, require_positive
 
 
 def circle(similarities: Tensor, positives: Tensor, negatives: Tensor, margin: float, gamma: float) -> Tensor:
@@ -36,6 +37,8 @@ class Circle(PairLoss):
 
     def __init__(self, *, margin: float = 0.4, gamma: float = 80.0) -> None:
         super().__init__()
+        require_finite(margin=margin)
+        require_positive(gamma=gamma)
         self.margin, self.gamma = margin, gamma
 
     def pair_loss(self, similarities: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ from oodml.losses._base import Tuples
 from oodml.losses._distances import Distances, masked_mean
 from oodml.losses._tuples import TupleLoss
 from oodml.miners import Miner
+from oodml.miners._checks import require_not_negative
 
 
 @register_loss("contrastive", paper="Hadsell et al. 2006", default_miner="distance", search={"margin": (0.5, 1.4)})
@@ -21,6 +22,7 @@ class Contrastive(TupleLoss):
 
     def __init__(self, margin: float = 1.0, miner: Miner | None = None) -> None:
         super().__init__(miner)
+        require_not_negative(margin=margin)
         self.margin = margin
 
     def compute(self, embeddings: Tensor, labels: Tensor, tuples: Tuples | None, anchors: int | None = None) -> Tensor:

@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 from oodml.losses import register_loss
 from oodml.losses._proxies import PaperRate, ProxyLoss
+from oodml.miners._checks import require_not_negative, require_positive
 
 
 def cosface(cosines: Tensor, labels: Tensor, scale: float, margin: float) -> Tensor:
@@ -49,6 +50,8 @@ class CosFace(ProxyLoss):
         lr: float = PaperRate(5e-4),
     ) -> None:
         super().__init__("cosface", num_classes, embedding_dim, generator, lr=lr, init="uniform")
+        require_positive(scale=scale)
+        require_not_negative(margin=margin)
         self.scale, self.margin = scale, margin
 
     def proxy_loss(self, cosines: Tensor, labels: Tensor) -> Tensor:

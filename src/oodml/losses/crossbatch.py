@@ -13,6 +13,7 @@ from oodml.losses._base import Loss, Tuples, require
 from oodml.losses._pairs import PairLoss
 from oodml.losses._tuples import TupleLoss
 from oodml.miners import Miner
+from oodml.miners._checks import require_whole
 
 
 @register_loss("crossbatch", paper="Wang et al. 2020", search={"memory_size": (256, 8192)})
@@ -28,7 +29,7 @@ class CrossBatch(Loss):
 
     For small batches and many classes, where a batch holds few hard negatives. Time and memory grow with batch times
     references (`angular`: references squared); penalties on the embeddings themselves are those of the batch. Explicit
-    `tuples` index the batch followed by the memory, and any sample may then be an anchor.
+    `tuples` index the batch followed by the memory; any sample may then be an anchor, and penalties are over them all.
 
     Args:
         base: the objective: a name, or a dict of `name` and options.
@@ -48,8 +49,8 @@ class CrossBatch(Loss):
         generator: torch.Generator | None = None,
     ) -> None:
         dim = require("embedding_dim", "crossbatch", embedding_dim)
-        if memory_size < 1 or warmup < 0:
-            raise OodmlError(f"Expected memory_size >= 1 and warmup >= 0, got {memory_size=}, {warmup=}.")
+        require_whole(1, memory_size=memory_size)
+        require_whole(0, warmup=warmup)
         objective = _build(base, num_classes, dim, miner, generator)
         super().__init__(num_classes=objective.num_classes, miner=objective.miner)
         self.base, self.memory_size, self.warmup = objective, memory_size, warmup
@@ -123,7 +124,7 @@ def _build(
     miner: Miner | None,
     generator: torch.Generator | None,
 ) -> PairLoss | TupleLoss:
-    options: dict[str, Any] = {"name": base} if isinstance(base, str) else dict(base)
+    options: dict[str, Any] = {"name": base} if isinstance(base, str) else dict(base) if isinstance(base, dict) else {}
     if "name" not in options:
         raise OodmlError(f"base must be the name of an objective or a dict with a 'name', got {base!r}.")
     if miner is not None:

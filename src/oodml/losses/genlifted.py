@@ -11,6 +11,7 @@ from oodml.losses._distances import Distances, masked_logsumexp
 from oodml.losses._norms import norm_penalty
 from oodml.losses._tuples import PairMaskLoss
 from oodml.miners import Miner
+from oodml.miners._checks import require_finite, require_not_negative
 
 
 @register_loss("genlifted", paper="Hermans et al. 2017", default_miner="lifted", search={"margin": (0.5, 2.0)})
@@ -29,6 +30,8 @@ class GenLifted(PairMaskLoss):
         self, margin: float = 1.0, nu: float = 0.005, squared_norm: bool = True, miner: Miner | None = None
     ) -> None:
         super().__init__(miner)
+        require_finite(margin=margin)
+        require_not_negative(nu=nu)
         self.margin, self.nu, self.squared_norm = margin, nu, squared_norm
 
     def compute(self, embeddings: Tensor, labels: Tensor, tuples: Tuples | None, anchors: int | None = None) -> Tensor:

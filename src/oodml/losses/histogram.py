@@ -7,11 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from oodml._errors import OodmlError
 from oodml.losses import register_loss
 from oodml.losses._base import Tuples
 from oodml.losses._tuples import PairMaskLoss
 from oodml.miners import Miner
+from oodml.miners._autograd import first_order
+from oodml.miners._checks import require_whole
 from oodml.miners._distances import gram
 
 
@@ -40,6 +41,7 @@ class _Overlap(torch.autograd.Function):
         return torch.dot(histograms[1], histograms[0].cumsum(0))
 
     @staticmethod
+    @first_order
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
         histograms, totals, cell, counted = ctx.saved_tensors
         bins = histograms.shape[1]
@@ -65,11 +67,14 @@ class Histogram(PairMaskLoss):
 
     def __init__(self, bins: int = 65, miner: Miner | None = None) -> None:
         super().__init__(miner)
-        if bins < 2:
-            raise OodmlError(f"bins must be at least 2 (the nodes at −1 and 1), got {bins}.")
+        require_whole(2, bins=bins)  # the nodes at −1 and 1
         self.bins = bins
 
     def compute(self, embeddings: Tensor, labels: Tensor, tuples: Tuples | None, anchors: int | None = None) -> Tensor:
         positives, negatives = self.masks(embeddings, labels, tuples, anchors)
-        similarities = gram(embeddings, anchors)
-        return _Overlap.apply(similarities, unordered(positives), unordered(negatives), self.bins)
+        similarities, positives, negatives = gram(embeddings, anchors), unordered(positives), unordered(negatives)
+        if not self.by_labels(tuples):  # a pair may be a positive of one anchor and a negative of another: in both then
+            none = torch.zeros_like(positives)
+            similarities = torch.cat([similarities, similarities])
+            positives, negatives = torch.cat([positives, none]), torch.cat([none, negatives])
+        return _Overlap.apply(similarities, positives, negatives, self.bins)

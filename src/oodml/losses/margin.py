@@ -13,6 +13,7 @@ from oodml.losses._base import Tuples, param_group, require
 from oodml.losses._distances import Distances, active_mean
 from oodml.losses._tuples import TupleLoss
 from oodml.miners import Miner
+from oodml.miners._checks import require_not_negative, require_positive
 
 Normaliser = Literal["terms", "triplets"]
 
@@ -49,6 +50,8 @@ class Margin(TupleLoss):
         super().__init__(miner, num_classes=require("num_classes", "margin", num_classes) if per_class else None)
         if normaliser not in ("terms", "triplets"):
             raise OodmlError(f"normaliser must be 'terms' or 'triplets', got {normaliser!r}.")
+        require_positive(beta=beta)
+        require_not_negative(margin=margin, beta_lr=beta_lr)
         self.margin, self.beta_lr, self.normaliser = margin, beta_lr, normaliser
         boundary = torch.full((self.num_classes or 1,), float(beta))
         self.beta: Tensor
@@ -73,7 +76,7 @@ class Margin(TupleLoss):
 
     def _beta_of(self, labels: Tensor) -> Tensor:
         """The boundary of each class, in the shape of the labels; or the one boundary there is, (1,)."""
-        return self.beta.index_select(0, labels.flatten()).view_as(labels) if self.num_classes else self.beta
+        return self.beta.index_select(0, labels.flatten().long()).view_as(labels) if self.num_classes else self.beta
 
     def param_groups(self, base_lr: float) -> list[dict[str, Any]]:
         return param_group(list(self.parameters()), self.beta_lr)

@@ -12,6 +12,7 @@ from oodml.losses._base import Tuples
 from oodml.losses._distances import masked_logsumexp, masked_mean
 from oodml.losses._tuples import PairMaskLoss
 from oodml.miners import Miner
+from oodml.miners._checks import require_finite, require_positive
 from oodml.miners._distances import gram, positives_and_negatives, root
 from oodml.miners.multisimilarity import MultiSimilarity as MultiSimilarityMiner
 
@@ -45,6 +46,8 @@ class MultiSimilarity(PairMaskLoss):
                 raise OodmlError("epsilon belongs to the miner 'multisimilarity'; leave it out with another miner.")
             miner = MultiSimilarityMiner(epsilon)
         super().__init__(miner)
+        require_positive(alpha=alpha, beta=beta)
+        require_finite(lam=lam)
         self.alpha, self.beta, self.lam = alpha, beta, lam
         self.qualifying_only = qualifying_only
 

@@ -7,8 +7,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from oodml.losses import register_loss
-from oodml.losses._checks import require_positive
 from oodml.losses._proxies import PaperRate, ProxyLoss
+from oodml.miners._checks import require_positive
 
 
 def normsoftmax(cosines: Tensor, labels: Tensor, temperature: float) -> Tensor:
@@ -48,7 +48,8 @@ class NormSoftmax(ProxyLoss):
         lr: float = PaperRate(1e-5),
     ) -> None:
         super().__init__("normsoftmax", num_classes, embedding_dim, generator, lr=lr, init="uniform")
-        self.temperature = require_positive("temperature", temperature)
+        require_positive(temperature=temperature)
+        self.temperature = temperature
 
     def proxy_loss(self, cosines: Tensor, labels: Tensor) -> Tensor:
         return normsoftmax(cosines, labels, self.temperature)

@@ -12,6 +12,7 @@ from oodml.losses._distances import masked_logsumexp, masked_mean
 from oodml.losses._norms import norm_penalty
 from oodml.losses._tuples import PairMaskLoss
 from oodml.miners import Miner
+from oodml.miners._checks import require_not_negative
 from oodml.miners._distances import diagonal, gram
 from oodml.miners.npair import one_a_row
 
@@ -42,6 +43,7 @@ class NPair(PairMaskLoss):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__(miner)
+        require_not_negative(nu=nu)
         self.nu, self.one_positive, self.squared_norm = nu, one_positive, squared_norm
         self.generator = generator
 

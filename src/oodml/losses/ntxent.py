@@ -5,10 +5,10 @@ from __future__ import annotations
 from torch import Tensor
 
 from oodml.losses import register_loss
-from oodml.losses._checks import require_positive
 from oodml.losses._distances import masked_mean
 from oodml.losses._pairs import PairLoss
 from oodml.losses.npair import npair_terms
+from oodml.miners._checks import require_positive
 
 
 def ntxent(similarities: Tensor, positives: Tensor, negatives: Tensor, temperature: float) -> Tensor:
@@ -39,7 +39,8 @@ class NTXent(PairLoss):
 
     def __init__(self, *, temperature: float = 0.07) -> None:
         super().__init__()
-        self.temperature = require_positive("temperature", temperature)
+        require_positive(temperature=temperature)
+        self.temperature = temperature
 
     def pair_loss(self, similarities: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
         return ntxent(similarities, positives, negatives, self.temperature)

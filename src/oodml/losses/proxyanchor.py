@@ -9,6 +9,7 @@ from torch.nn import functional as F
 from oodml.losses import register_loss
 from oodml.losses._distances import masked_logsumexp
 from oodml.losses._proxies import Init, PaperRate, ProxyLoss
+from oodml.miners._checks import require_not_negative, require_positive
 
 
 def proxyanchor(cosines: Tensor, labels: Tensor, alpha: float, delta: float) -> Tensor:
@@ -57,6 +58,8 @@ class ProxyAnchor(ProxyLoss):
         lr: float = PaperRate(0.02),
     ) -> None:
         super().__init__("proxyanchor", num_classes, embedding_dim, generator, lr=lr, init=init)
+        require_positive(alpha=alpha)
+        require_not_negative(delta=delta)
         self.alpha, self.delta = alpha, delta
 
     def proxy_loss(self, cosines: Tensor, labels: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from torch import Tensor
 from oodml.losses import register_loss
 from oodml.losses._distances import masked_logsumexp
 from oodml.losses._proxies import PaperRate, ProxyLoss
+from oodml.miners._checks import require_positive
 from oodml.miners._distances import root
 
 
@@ -53,6 +54,7 @@ class ProxyNCA(ProxyLoss):
         lr: float = PaperRate(5e-4),
     ) -> None:
         super().__init__("proxynca", num_classes, embedding_dim, generator, lr=lr, init="normal")
+        require_positive(radius=radius)
         self.radius, self.squared = radius, squared
 
     def proxy_loss(self, cosines: Tensor, labels: Tensor) -> Tensor:

@@ -7,8 +7,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from oodml.losses import register_loss
-from oodml.losses._checks import require_positive
 from oodml.losses._proxies import PaperRate, ProxyLoss
+from oodml.miners._checks import require_positive
 
 
 def proxynca_plus(cosines: Tensor, labels: Tensor, temperature: float) -> Tensor:
@@ -46,7 +46,8 @@ class ProxyNCAPlus(ProxyLoss):
         lr: float = PaperRate(5e-4),
     ) -> None:
         super().__init__("proxynca++", num_classes, embedding_dim, generator, lr=lr, init="normal")
-        self.temperature = require_positive("temperature", temperature)
+        require_positive(temperature=temperature)
+        self.temperature = temperature
 
     def proxy_loss(self, cosines: Tensor, labels: Tensor) -> Tensor:
         return proxynca_plus(cosines, labels, self.temperature)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -10,6 +12,7 @@ from oodml.losses._base import Tuples
 from oodml.losses._distances import Distances
 from oodml.losses._tuples import TupleLoss, check_indices
 from oodml.miners import Miner, Triplets
+from oodml.miners._checks import require_not_negative
 from oodml.miners._sampling import choose, uniforms
 
 _FEW = 4  # up to this many tuples a sample, a mask of their candidates is no larger than the batch's matrices
@@ -68,6 +71,7 @@ class Quadruplet(TupleLoss):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__(miner)
+        require_not_negative(margin=margin, margin2=margin2)
         self.margin, self.margin2 = margin, margin2
         self.generator = generator
 
@@ -75,7 +79,7 @@ class Quadruplet(TupleLoss):
         distances = everywhere = Distances(embeddings, anchors, unit=True)
         if anchors is not None:
             everywhere = Distances(embeddings, unit=True)  # n₁ need not be an anchor
-        if tuples is not None and not isinstance(tuples, Triplets) and len(tuples) == 4:
+        if isinstance(tuples, Sequence) and not isinstance(tuples, Triplets) and len(tuples) == 4:
             check_indices(tuples, embeddings, "(a, p, n, n2)", length=4)
             a, p, n, n2 = tuples
             masks = torch.ones(2, len(a), dtype=torch.bool, device=a.device)

@@ -7,9 +7,9 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from oodml.losses import register_loss
-from oodml.losses._checks import require_positive
 from oodml.losses._distances import masked_mean
 from oodml.losses._pairs import PairLoss
+from oodml.miners._checks import require_positive
 from oodml.miners._distances import where_else
 
 _MOST_ELEMENTS = 2**24  # of one (anchors, positives, references) tensor: 64 MB
@@ -79,7 +79,8 @@ class SmoothAP(PairLoss):
 
     def __init__(self, *, temperature: float = 0.01, include_anchor: bool = False) -> None:
         super().__init__()
-        self.temperature = require_positive("temperature", temperature)
+        require_positive(temperature=temperature)
+        self.temperature = temperature
         self.include_anchor = include_anchor
 
     def pair_loss(self, similarities: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:

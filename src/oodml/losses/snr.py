@@ -12,6 +12,8 @@ from oodml.losses._base import Tuples
 from oodml.losses._distances import Distances, active_mean, all_triplets_hinge
 from oodml.losses._tuples import TupleLoss
 from oodml.miners import Miner
+from oodml.miners._autograd import first_order
+from oodml.miners._checks import require_not_negative
 from oodml.miners._distances import diagonal, positives_and_negatives
 
 _SMALLEST = 1e-8  # ‖c‖² that noise is divided by
@@ -36,12 +38,14 @@ class _RelativeNoise(torch.autograd.Function):
         return ratios
 
     @staticmethod
+    @first_order
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         x, signal, ratios = ctx.saved_tensors
         a = len(signal)
         # The gradient combines rows that are centred, so centring them in its turn would change nothing.
         weights = gradient / signal
-        along = weights[:, :a].sum(0) - (weights * ratios).sum(1)
+        moves = (signal > _SMALLEST)[:, 0]  # a signal that was clamped stands still
+        along = weights[:, :a].sum(0) - (weights * ratios).sum(1) * moves
         mirrored = weights[:, :a].T
         if a == len(x):
             weights = weights + mirrored
@@ -72,6 +76,7 @@ class SNR(TupleLoss):
 
     def __init__(self, margin: float = 0.2, lam: float = 0.005, miner: Miner | None = None) -> None:
         super().__init__(miner)
+        require_not_negative(margin=margin, lam=lam)
         self.margin, self.lam = margin, lam
 
     def compute(self, embeddings: Tensor, labels: Tensor, tuples: Tuples | None, anchors: int | None = None) -> Tensor:

@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from oodml._errors import OodmlError
 from oodml.losses import register_loss
-from oodml.losses._checks import require_positive
 from oodml.losses._proxies import PaperRate, ProxyLoss
 from oodml.losses.cosface import cosface
+from oodml.miners._autograd import first_order
+from oodml.miners._checks import require_not_negative, require_positive, require_whole
 
 
 def softtriple(cosines: Tensor, labels: Tensor, scale: float, gamma: float, margin: float) -> Tensor:
@@ -30,6 +30,7 @@ class _CentreSpread(torch.autograd.Function):
         return distances.triu(1).sum()
 
     @staticmethod
+    @first_order
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         centres, distances = ctx.saved_tensors
         inverse = -gradient / distances
@@ -86,11 +87,12 @@ class SoftTriple(ProxyLoss):
         tau: float = 0.2,
         lr: float = PaperRate(1e-5),
     ) -> None:
-        if centres < 1:
-            raise OodmlError(f"centres, the number of centres a class, must be at least 1, got {centres}.")
+        require_whole(1, centres=centres)
+        require_positive(scale=scale, gamma=gamma)
+        require_not_negative(margin=margin, tau=tau)
         super().__init__("softtriple", num_classes, embedding_dim, generator, lr=lr, init="uniform", per_class=centres)
         self.centres, self.scale, self.margin, self.tau = centres, scale, margin, tau
-        self.gamma = require_positive("gamma", gamma)
+        self.gamma = gamma
 
     def proxy_loss(self, cosines: Tensor, labels: Tensor) -> Tensor:
         return softtriple(cosines.unflatten(1, (self.centres, -1)), labels, self.scale, self.gamma, self.margin)

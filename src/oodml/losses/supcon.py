@@ -5,9 +5,9 @@ from __future__ import annotations
 from torch import Tensor
 
 from oodml.losses import register_loss
-from oodml.losses._checks import require_positive
 from oodml.losses._distances import masked_logsumexp, masked_mean
 from oodml.losses._pairs import PairLoss
+from oodml.miners._checks import require_positive
 
 
 def supcon(similarities: Tensor, positives: Tensor, negatives: Tensor, temperature: float) -> Tensor:
@@ -35,7 +35,8 @@ class SupCon(PairLoss):
 
     def __init__(self, *, temperature: float = 0.1) -> None:
         super().__init__()
-        self.temperature = require_positive("temperature", temperature)
+        require_positive(temperature=temperature)
+        self.temperature = temperature
 
     def pair_loss(self, similarities: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
         return supcon(similarities, positives, negatives, self.temperature)

@@ -10,6 +10,7 @@ from oodml.losses._base import Tuples
 from oodml.losses._distances import Distances, all_triplets_hinge, masked_mean
 from oodml.losses._tuples import TupleLoss
 from oodml.miners import Miner
+from oodml.miners._checks import require_not_negative
 from oodml.miners._distances import positives_and_negatives
 
 
@@ -23,6 +24,7 @@ class Triplet(TupleLoss):
 
     def __init__(self, margin: float = 0.2, squared: bool = False, miner: Miner | None = None) -> None:
         super().__init__(miner)
+        require_not_negative(margin=margin)
         self.margin = margin
         self.squared = squared
 

@@ -6,8 +6,10 @@ from typing import Any
 
 import torch
 
+from oodml._errors import OodmlError
 from oodml._registry import Registry
 from oodml.miners._base import Miner, Pairs, Triplets
+from oodml.miners._checks import require_generator
 
 _REGISTRY = Registry("miner", "oodml.miners", "oodml.miners", context=("generator",))
 
@@ -22,7 +24,21 @@ def make_miner(name: str, *, generator: torch.Generator | None = None, **hyperpa
 
     `generator` is the miner's own source of randomness (on the device of the embeddings); None uses torch's default.
     """
+    require_generator(generator)
     return _REGISTRY.make(name, context={"generator": generator}, **hyperparameters)
+
+
+def build_miner(
+    spec: str | dict[str, Any] | Miner, generator: torch.Generator | None = None, argument: str = "miner"
+) -> Miner:
+    """A miner from its name, from a dict of `name` and options, or as given; errors call it `argument`."""
+    if isinstance(spec, str):
+        return make_miner(spec, generator=generator)
+    if isinstance(spec, dict) and "name" in spec:
+        return make_miner(**{"generator": generator, **spec})
+    if callable(spec):
+        return spec
+    raise OodmlError(f"{argument} must be a name, a dict with a 'name' or a miner, got {spec!r}.")
 
 
 __all__ = ["Miner", "Pairs", "Triplets", "list_miners", "make_miner", "miner_record", "miner_records", "register_miner"]

@@ -67,14 +67,17 @@ class Miner:
         """Check the arguments; the distances (a, b) as given, or those between the normalised embeddings."""
         check_batch(embeddings, labels)
         rows = len(labels) if anchors is None else anchors
+        if not 1 <= rows <= len(labels):
+            raise OodmlError(f"anchors must be between 1 and the batch's {len(labels)} samples, got {anchors}.")
         if distances is None and not self.uses_distances:
             return embeddings.new_empty(rows, 0)
         if distances is None:
             with torch.autocast(embeddings.device.type, enabled=False):
                 exact = embeddings if embeddings.dtype == torch.float64 else embeddings.float()
                 return distance_matrix(unit_rows(exact), anchors)
-        if distances.shape != (rows, len(labels)):
-            raise OodmlError(f"distances must be ({rows}, {len(labels)}), got {tuple(distances.shape)}.")
+        if not isinstance(distances, Tensor) or distances.shape != (rows, len(labels)):
+            found = tuple(distances.shape) if isinstance(distances, Tensor) else type(distances).__name__
+            raise OodmlError(f"distances must be a tensor ({rows}, {len(labels)}), got {found}.")
         return distances.detach() if distances.dtype == torch.float64 else distances.detach().float()
 
     def mine(self, embeddings: Tensor, labels: Tensor, distances: Tensor) -> Triplets | Pairs:
@@ -156,10 +159,10 @@ def mine_rows(
     A callable from elsewhere knows no anchors: it mines all samples, and the tuples of the others are masked out.
     """
     if anchors is None or anchors == len(labels):
-        return miner(embeddings, labels, distances)
+        return _named(miner(embeddings, labels, distances))
     if isinstance(miner, Miner):
-        return miner(embeddings, labels, distances, anchors)
-    mined = miner(embeddings, labels)
+        return _named(miner(embeddings, labels, distances, anchors))
+    mined = _named(miner(embeddings, labels))
     if isinstance(mined, Pairs):
         return Pairs(
             *(mined.a1.clamp(max=anchors - 1), mined.p, mined.a2.clamp(max=anchors - 1), mined.n),
@@ -167,6 +170,14 @@ def mine_rows(
         )
     a, p, n, mask = mined
     return Triplets(a.clamp(max=anchors - 1), p, n, mask & (a < anchors))
+
+
+def _named(mined: Triplets | Pairs | tuple[Tensor, Tensor, Tensor]) -> Triplets | Pairs:
+    """A plain (a, p, n), from a miner written elsewhere, as triplets that are all valid."""
+    if isinstance(mined, Triplets | Pairs):
+        return mined
+    anchor, positive, negative = mined
+    return Triplets(anchor, positive, negative, torch.ones_like(anchor, dtype=torch.bool))
 
 
 def check_batch(embeddings: Tensor, labels: Tensor, num_classes: int | None = None) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from oodml.miners._autograd import first_order
+
 # Below the rounding error of ‖x‖² + ‖y‖² − 2xᵀy on the unit sphere; √ε = 1e-4 is what equal points are apart.
 EPSILON = 1e-8
 _SMALLEST = 1e-12  # norm that rows are divided by
@@ -30,6 +32,7 @@ class _Unit(torch.autograd.Function):
         return unit
 
     @staticmethod
+    @first_order
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         unit, norms = ctx.saved_tensors
         along = (gradient * unit).sum(1, keepdim=True)
@@ -117,6 +120,7 @@ class _Products(torch.autograd.Function):
         return x @ references.T
 
     @staticmethod
+    @first_order
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         x, references = ctx.saved_tensors
         return torch.addmm(gradient @ references, gradient[:, : len(x)].T, x), None
@@ -142,6 +146,7 @@ class _SquaredEuclidean(torch.autograd.Function):
         return _squared(x, references)
 
     @staticmethod
+    @first_order
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         x, references = ctx.saved_tensors
         return _sum_of_differences(2 * gradient, x, references, ctx.unit), None, None
@@ -158,6 +163,7 @@ class _Euclidean(torch.autograd.Function):
         return distances
 
     @staticmethod
+    @first_order
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         x, references, distances = ctx.saved_tensors
         moved = torch.ops.aten.threshold_backward(gradient, distances, _CLAMPED)  # 0 where the distance was clamped
@@ -165,7 +171,7 @@ class _Euclidean(torch.autograd.Function):
 
 
 def _squared(x: Tensor, references: Tensor) -> Tensor:
-    """Norms are read off the products, so that anchors that are equal come out exactly 0 apart."""
+    """Norms are read off the products, whose rounding they share: anchors that are equal come out next to 0 apart."""
     products = x @ references.T
     norms = others = diagonal(products)
     if len(x) < len(references):
@@ -191,8 +197,7 @@ def _sum_of_differences(weights: Tensor, x: Tensor, references: Tensor, unit: bo
 def squared_distance_matrix(embeddings: Tensor, anchors: int | None = None, unit: bool = False) -> Tensor:
     """‖x_i − x_j‖² of the first `anchors` rows (None: of all) and all rows, (b, d) -> (a, b).
 
-    Rows after the anchors count as constants. Anchors that are equal come out exactly 0 apart. `unit` as of
-    `distance_matrix`.
+    Rows after the anchors count as constants. `unit` as of `distance_matrix`.
     """
     x = embeddings if anchors is None else embeddings[:anchors]
     return _SquaredEuclidean.apply(x, embeddings.detach(), unit)
@@ -201,8 +206,9 @@ def squared_distance_matrix(embeddings: Tensor, anchors: int | None = None, unit
 def distance_matrix(embeddings: Tensor, anchors: int | None = None, unit: bool = False) -> Tensor:
     """√max(‖x_i − x_j‖², ε) of the first `anchors` rows (None: of all) and all rows, (b, d) -> (a, b).
 
-    Rows after the anchors count as constants. Anchors that are equal come out exactly √ε apart. `unit`: the embeddings
-    come from `unit_rows`, so the gradient may differ by multiples of the rows, which costs fewer passes.
+    Rows after the anchors count as constants. Below a hundredth of the rows' norm distances lose digits to the
+    difference ‖x‖² + ‖y‖² − 2xᵀy that they come from. `unit`: the embeddings come from `unit_rows`, so the gradient may
+    differ by multiples of the rows, which costs fewer passes.
     """
     x = embeddings if anchors is None else embeddings[:anchors]
     return _Euclidean.apply(x, embeddings.detach(), unit)

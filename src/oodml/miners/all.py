@@ -15,7 +15,8 @@ class All(TripletMiner):
     """Every valid triplet of the batch, in the order of anchor, positive, negative.
 
     The number of triplets depends on the labels, so this miner synchronises the device. The losses `triplet` and
-    `snr` recognise it and sum over all triplets without listing them.
+    `snr`, and those over rows of pairs (`genlifted`, `npair`, `histogram`, ...), recognise it and list nothing;
+    `contrastive`, `margin` and `quadruplet` list all triplets, which are many in large classes.
     """
 
     uses_distances = False

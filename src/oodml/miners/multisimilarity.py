@@ -7,6 +7,7 @@ from torch import Tensor
 
 from oodml.miners import register_miner
 from oodml.miners._base import PairMiner
+from oodml.miners._checks import require_finite
 from oodml.miners._distances import where_else
 
 
@@ -20,6 +21,7 @@ class MultiSimilarity(PairMiner):
 
     def __init__(self, epsilon: float = 0.1, generator: torch.Generator | None = None) -> None:
         super().__init__(generator)
+        require_finite(epsilon=epsilon)
         self.epsilon = epsilon
 
     def select(self, distances: Tensor, positives: Tensor, negatives: Tensor) -> tuple[Tensor, Tensor]:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from oodml._errors import OodmlError
-from oodml.miners import make_miner, register_miner
+from oodml.miners import build_miner, register_miner
 from oodml.miners._base import Miner, PartnerMiner, Partners, Triplets, mine_rows
 from oodml.miners._distances import positives_and_negatives, same_class
 from oodml.miners._sampling import choose_at, choose_uniform_for, uniforms
@@ -38,10 +38,8 @@ class Rho(PartnerMiner):
         super().__init__(generator)
         if not 0 <= p_switch <= 1:
             raise OodmlError(f"p_switch is a probability; expected 0 <= p_switch <= 1, got {p_switch}.")
-        if isinstance(base, str | dict):
-            options = {"name": base} if isinstance(base, str) else dict(base)
-            base = make_miner(options.pop("name"), generator=generator, **options)
-        self.base, self.p_switch = base, p_switch
+        self.base = base = build_miner(base, generator, "base")
+        self.p_switch = p_switch
         self.one_an_anchor = isinstance(base, PartnerMiner) and base.one_an_anchor
 
     def partners(self, embeddings: Tensor, labels: Tensor, distances: Tensor) -> Partners:

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from oodml.miners import register_miner
 from oodml.miners._base import PartnerMiner, Partners
+from oodml.miners._checks import require_positive
 from oodml.miners._distances import positives_and_negatives
 from oodml.miners._sampling import choose
 
@@ -24,6 +25,8 @@ class Semihard(PartnerMiner):
 
     def __init__(self, margin: float | None = None, generator: torch.Generator | None = None) -> None:
         super().__init__(generator)
+        if margin is not None:
+            require_positive(margin=margin)
         self.margin = margin
 
     def partners(self, embeddings: Tensor, labels: Tensor, distances: Tensor) -> Partners:
