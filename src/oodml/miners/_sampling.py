@@ -59,7 +59,9 @@ def choose_partners(positives: Tensor, negatives: Tensor, generator: torch.Gener
     # The float64 that they are added up in, so that no kernel converts them.
     weights = torch.empty(2 * count, width, dtype=torch.float64, device=positives.device)
     for part, given in ((weights[:count], positives), (weights[count:], negatives)):
-        part.copy_(given.view(torch.uint8) if given.dtype == torch.bool else given)  # torch reads bytes faster
+        # Torch reads bytes faster than booleans; a compiled graph of torch 2.11 cannot tell that they are the same.
+        as_bytes = given.dtype == torch.bool and not torch.compiler.is_compiling()
+        part.copy_(given.view(torch.uint8) if as_bytes else given)
     columns, totals = _columns_at(weights, uniforms(len(weights), weights.device, generator))
     return Partners(columns.view(2, -1), torch.minimum(*totals.view(2, -1)) > 0)
 
