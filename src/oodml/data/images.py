@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from oodml._devices import pick_device
 from oodml._errors import OodmlError
 from oodml.data._cache import PixelCache, open_or_build
 from oodml.data._dataset import Dataset, Transforms
@@ -56,10 +57,10 @@ def load_images(
         more = f"; and {len(cache.failed) - 5} more" if len(cache.failed) > 5 else ""
         problem = f"{len(cache.failed)} of {len(ds)} pictures of {ds.name!r} cannot be read: {shown}{more}."
         if strict:
-            raise OodmlError(f"{problem} Replace or remove them, or leave out strict to skip them.")
+            raise OodmlError(f"{problem} Replace or remove them; training and features go on without them.")
         warnings.warn(f"{problem} They are left out.", stacklevel=2)
         ds = ds.subset(cache.rows)
-    return Images(ds, cache, torch.device(device))
+    return Images(ds, cache, pick_device(device))
 
 
 class Images:

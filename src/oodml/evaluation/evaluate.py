@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from oodml._devices import pick_device
 from oodml._errors import OodmlError
 from oodml.evaluation._inputs import as_embeddings
 from oodml.evaluation._request import CLUSTERING, MATCHED, MATCHED_ERROR, THRESHOLDS, requested_names
@@ -113,7 +114,7 @@ def evaluate(
 
 def _read(values: Any, what: str, device: str | torch.device | None, normalise: bool) -> Tensor:
     x = as_embeddings(values, what).float()
-    x = x if device is None else x.to(device)
+    x = x if device is None else x.to(pick_device(device))
     return torch.nn.functional.normalize(x, dim=1) if normalise else x
 
 

@@ -6,6 +6,7 @@ converted network is compared with torch first, on other pictures and another ba
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import sys
 import warnings
@@ -37,7 +38,7 @@ def make_engine(network: nn.Module, device: torch.device, size: int, quiet: bool
     if device.type != "cpu":
         return TorchEngine(network, device)
     if importlib.util.find_spec("openvino") is None:
-        _note("OpenVINO is not installed; pip install 'oodml[cpu]' computes features several times faster.", quiet)
+        _note("OpenVINO is not installed; with it (pip install openvino) features take a fraction of the time.", quiet)
         return TorchEngine(network, device)
     try:
         engine = OpenVinoEngine(network, size)
@@ -132,4 +133,10 @@ def _import_openvino() -> Any:
 
 def _note(text: str, quiet: bool) -> None:
     if not quiet:
-        console.print(f"[dim]note[/] {escape(text)}", highlight=False, soft_wrap=True)
+        _note_once(text)
+
+
+@functools.cache
+def _note_once(text: str) -> None:
+    """Said once a process: a command may compute features of several sets."""
+    console.print(f"[dim]note[/] {escape(text)}", highlight=False, soft_wrap=True)

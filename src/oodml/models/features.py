@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from oodml._devices import pick_device
 from oodml._errors import OodmlError, unknown_name
 from oodml._files import exclusive
 from oodml._progress import stage
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from oodml.data import Dataset
 
 SMALLEST_INPUT = 64  # ImageNet networks shrink their input 32-fold: a 32-pixel glyph would leave a single cell
+LARGEST_INPUT = 1024  # beyond what any backbone was trained on; what a batch takes grows with its square
 POOLINGS = ("avg", "avg+max")
 
 
@@ -53,7 +55,7 @@ def extract_features(
     pooling     "avg", or "avg+max" for the average and behind it the maximum (2D numbers a picture)
     cache       keep every view on disk, by data, backbone, weights, transform, size and pooling
 
-    On a CPU it uses OpenVINO where that is installed (`pip install 'oodml[cpu]'`), torch otherwise; the progress bar
+    On a CPU it uses OpenVINO where that is installed (`pip install openvino`), torch otherwise; the progress bar
     says which.
     """
     _check(ds, views, size, batch_size, pooling)
@@ -63,7 +65,7 @@ def extract_features(
         model=model,
         weights_id=model.weights_id,
         size=size or max(ds.image_size, SMALLEST_INPUT),
-        device=_pick_device(device),
+        device=pick_device(device),
         batch_size=batch_size,
         crop_scale=crop_scale,
         seed=seed,
@@ -168,18 +170,6 @@ def _view_seed(seed: int, view: int) -> int:
     return int.from_bytes(hashlib.sha256(f"features/{seed}/{view}".encode()).digest()[:8], "big") >> 1
 
 
-def _pick_device(device: str | torch.device) -> torch.device:
-    if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        chosen = torch.device(device)
-    except RuntimeError:
-        raise OodmlError(f"Unknown device {device!r}: use 'auto', 'cpu' or 'cuda'.") from None
-    if chosen.type == "cuda" and not torch.cuda.is_available():
-        raise OodmlError(f"device={str(device)!r} was asked for, but torch finds no CUDA device: use device='cpu'.")
-    return chosen
-
-
 def _check(ds: Dataset, views: int, size: int | None, batch_size: int, pooling: str) -> None:
     if len(ds) == 0:
         raise OodmlError(f"The data set {ds.name!r} has no pictures to compute features of.")
@@ -187,7 +177,7 @@ def _check(ds: Dataset, views: int, size: int | None, batch_size: int, pooling: 
         raise OodmlError(f"views is a number of augmented copies, 0 or more; got {views}.")
     if batch_size < 1:
         raise OodmlError(f"batch_size must be at least 1, got {batch_size}.")
-    if size is not None and size < 8:
-        raise OodmlError(f"size is the side of the pictures in pixels, at least 8; got {size}.")
+    if size is not None and not 8 <= size <= LARGEST_INPUT:
+        raise OodmlError(f"size is the side of the pictures in pixels, 8 to {LARGEST_INPUT:,}; got {size}.")
     if pooling not in POOLINGS:
         raise unknown_name("pooling", pooling, POOLINGS)

@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from oodml._errors import OodmlError
+from oodml._devices import pick_device
 
 
 @dataclass(frozen=True)
@@ -69,17 +69,7 @@ def is_main_process() -> bool:
 
 def join(device: str) -> Processes:
     """Join the other processes of a torchrun launch and choose this one's device."""
-    kind = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
-    try:
-        index = torch.device(kind).index or 0
-    except RuntimeError:
-        raise OodmlError(f"device={device!r} is none torch knows: use 'auto', 'cpu', 'cuda' or 'cuda:1'.") from None
-    if kind.startswith("cuda") and not torch.cuda.is_available():
-        raise OodmlError(
-            f"device={device!r} was asked for, but torch finds no CUDA device here. Use device='cpu' or 'auto'."
-        )
-    if kind.startswith("cuda") and index >= torch.cuda.device_count():
-        raise OodmlError(f"device={device!r} was asked for, and this machine has {torch.cuda.device_count()} (from 0).")
+    kind = str(pick_device(device))
     if world_size() == 1:
         return Processes(device=torch.device(kind))
     if kind == "cuda":

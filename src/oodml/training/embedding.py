@@ -14,6 +14,7 @@ from safetensors import safe_open
 from torch import Tensor
 from torch.nn import functional as F
 
+from oodml._devices import pick_device
 from oodml._errors import OodmlError
 from oodml.config import RunConfig
 from oodml.data import Dataset, load_dataset, load_images
@@ -78,8 +79,10 @@ class TrainedEmbedder:
 
 def load_embedder(run: str | Path, device: str = "cpu") -> TrainedEmbedder:
     """The embedder of a finished run: the selected epoch, test-time heads only."""
-    folder = Path(run)
+    folder, chosen = Path(run), pick_device(device)
     file = folder / "embedder.safetensors"
+    if not folder.is_dir():
+        raise OodmlError(f"There is no folder {folder}: give the folder of a finished run.")
     if not file.exists():
         raise OodmlError(f"{folder} holds no trained embedder (no {file.name}): train it to the end first.")
     config = RunConfig.load(folder / "config.yaml")
@@ -90,7 +93,7 @@ def load_embedder(run: str | Path, device: str = "cpu") -> TrainedEmbedder:
     with torch.random.fork_rng(devices=[]):
         method.setup(Context(**about["context"]))
         embedder = _rebuild(config, method, weights, about["weights_id"])
-    return TrainedEmbedder(embedder, method, about["transforms"], torch.device(device))
+    return TrainedEmbedder(embedder, method, about["transforms"], chosen)
 
 
 def frozen_embedder(
