@@ -29,6 +29,8 @@ def no_data_is_read(monkeypatch):
         ({"method": {"name": "plain", "loss": "arcface", "miner": "distance"}}, "mines no tuples"),
         ({"method": {"name": "plain", "loss": "margin", "miner": "distanc"}}, "Did you mean 'distance'"),
         ({"method": {"loss": "margin"}}, "a dict with 'name'"),
+        ({"embedding_dim": 10**8}, "embedding_dim: input should be less than or equal to 65536"),
+        ({"backbone": "tyni"}, "Did you mean 'tiny'"),
         ({"dataset": "glyph"}, "Did you mean 'glyphs'"),
         ({"split": "nowhere.json"}, "nowhere.json"),
         ({"split": {"train": ["a"], "test": ["a"]}}, "both sides"),

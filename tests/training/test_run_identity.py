@@ -43,10 +43,29 @@ def test_other_settings_leave_an_unfinished_run_as_it_was(settings, killed_after
         train(config)
     file = Path(config.out) / "config.yaml"
     before = file.read_bytes()
-    with pytest.raises(OodmlError, match="other settings"):
+    with pytest.raises(OodmlError, match=r"other settings \(method: .*'margin'} there, .*'triplet'} here\)"):
         train(settings(method="triplet"))
     assert file.read_bytes() == before
     assert train(config).data["steps"] == 12
+
+
+def test_a_folder_of_something_else_is_refused_and_left_alone(settings, pictures):
+    root = pictures("mine", 0)["root"]
+    with pytest.raises(OodmlError, match=r"holds something that is no run \(class-0, class-1, class-2 and 5 more\)"):
+        train(short(settings, out=root))
+    assert sorted(each.name for each in Path(root).iterdir()) == [f"class-{i}" for i in range(8)]
+
+
+def test_a_run_that_fails_before_its_first_checkpoint_leaves_nothing(settings):
+    config = short(settings, lr=1e30)
+    with pytest.raises(OodmlError, match="learning rate"):
+        train(config)
+    assert not Path(config.out).exists()
+
+
+def test_a_large_batch_of_the_same_images_is_refused(settings):
+    with pytest.raises(OodmlError, match=r"batch_size=9,000 would hold each of the 64 training images 140 times"):
+        train(short(settings, batch_size=9000))
 
 
 def test_a_run_of_two_passes_is_repeated_from_its_own_settings(settings):

@@ -1,6 +1,7 @@
 """The spaces inside a run: train and test scores of each, weights drawn anew, neighbours of other classes."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,7 +9,8 @@ import torch
 
 import oodml
 from oodml import OodmlError
-from oodml.cli.spaces import _method_name, spaces_command
+from oodml.cli._app import method_name
+from oodml.cli.spaces import spaces_command
 from oodml.training import train
 from oodml.training.result import FORMAT
 from oodml.training.spaces import Spaces, generalisation_gap, neighbours_across_classes, run_spaces
@@ -60,6 +62,15 @@ def test_the_command_refuses_a_folder_without_a_finished_run(tmp_path):
     assert not (tmp_path / "page.html").exists()
 
 
+def test_pictures_of_another_data_set_are_refused(settings):
+    run = train(settings(steps=2, selection="last", metrics=("recall@1",))).path
+    other = oodml.load_dataset("patterns", classes=12)
+    with pytest.raises(OodmlError, match=r"not the pictures the run .* was trained on: 96 pictures of 12 classes"):
+        run_spaces(run, dataset=other)
+    copied = replace(oodml.load_dataset("patterns"), fingerprint="of files with another date")
+    assert len(run_spaces(run, dataset=copied).labels) == 64
+
+
 @pytest.fixture
 def finished(tmp_path):
     """A folder that looks like a finished run until its settings are read."""
@@ -91,4 +102,4 @@ def test_the_command_looks_first_whether_it_can_write(finished, option):
     ],
 )
 def test_a_run_is_called_by_its_loss_where_it_has_no_other_method(method, name):
-    assert _method_name(method) == name
+    assert method_name(method) == name

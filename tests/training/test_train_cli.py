@@ -22,6 +22,8 @@ def test_train_prints_scores_and_evaluate_reads_the_run(tmp_path, settings):
     data = json.loads((tmp_path / "run" / "result.json").read_text())
     assert data["config"]["method"] == {"name": "plain", "loss": "triplet"} and data["config"]["log_every"] == 2
     assert f"{100 * data['selected']['scores']['recall@1']:.1f}" in done.output
+    assert "patterns · triplet · seed 0" in done.output
+    assert "scored: 64 images of 8 classes" in run("evaluate", "--run", folder, "--metrics", "recall@1").output
     again = run("evaluate", "--run", folder, "--metrics", "recall@1", "--json")
     found = json.loads(again.stdout)["scores"]["recall@1"]
     assert found == pytest.approx(data["selected"]["scores"]["recall@1"], abs=1e-6)

@@ -157,8 +157,9 @@ def test_a_signal_saves_and_leaves(settings, tmp_path, monkeypatch, facts):
     monkeypatch.setattr(loop_module, "set_learning_rates", raise_signal)
     before = signal.getsignal(signal.SIGTERM)
     config = settings(eval_every=6)
-    with pytest.raises(Interrupted, match="SIGTERM after step 5"):
+    with pytest.raises(Interrupted, match="SIGTERM after step 5") as stopped:
         train(config)
+    assert stopped.value.exit_code == 128 + signal.SIGTERM
     assert signal.getsignal(signal.SIGTERM) is before
     assert load_checkpoint(tmp_path / "run" / "checkpoint.pt")["progress"]["step"] == 5
     resumed, whole = train(config), train(settings(eval_every=6, out=str(tmp_path / "whole")))
@@ -179,7 +180,9 @@ def test_a_loss_that_is_not_finite_names_step_images_and_checkpoint(settings, mo
     monkeypatch.setattr(Plain, "loss", poisoned)
     with pytest.raises(OodmlError, match="became nan at step 7") as error:
         train(settings(checkpoint_every=3, log_every=4, eval_every=6))
-    assert str(Plain.last_seen[7]) in str(error.value)
+    told, first = str(error.value), Plain.last_seen[7][:5]
+    assert f"the images {', '.join(map(str, first))} and 11 more" in told
+    assert told.index("Lower the learning rate") < told.index("the images")  # what to do before a row of numbers
     assert "checkpoint.pt, after step 6" in str(error.value)
 
 

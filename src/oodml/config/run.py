@@ -49,11 +49,11 @@ class RunConfig(BaseModel):
     weights: str | None = None
     pretrained: bool = True
     method: str | dict[str, Any] | None = None
-    embedding_dim: int | None = Field(default=None, ge=1)
+    embedding_dim: int | None = Field(default=None, ge=1, le=65_536)
     train: Literal["all", "head"] | None = None
     epochs: int | None = Field(default=None, ge=1)
     steps: int | None = Field(default=None, ge=1)
-    batch_size: int | None = Field(default=None, ge=2)
+    batch_size: int | None = Field(default=None, ge=2, le=1_000_000)
     samples_per_class: int | None = Field(default=None, ge=1)
     sampler: str | dict[str, Any] | None = None
     lr: float | None = Field(default=None, gt=0)

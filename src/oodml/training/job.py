@@ -12,13 +12,14 @@ from torch import Tensor, nn
 
 from oodml._errors import OodmlError
 from oodml.config import RunConfig
-from oodml.data import BatchSampler, Dataset, Images, load_images, make_batch_sampler
+from oodml.data import BatchSampler, Dataset, Images, load_images
 from oodml.methods import Batch, Context, Method, make_method
 from oodml.models import Backbone, extract_features, freeze_batchnorm
 from oodml.models._init_rng import own_seed
 from oodml.models.embedder import Embedder
 from oodml.shift import Split
 from oodml.training import distributed
+from oodml.training.batches import make_sampler
 from oodml.training.distributed import Processes
 from oodml.training.embedding import frozen_embedder
 from oodml.training.initial import freezes_batchnorm
@@ -116,7 +117,7 @@ def build_job(
     dataset = images.dataset  # without the pictures that could not be read
     split = choose_split(dataset, config.split)
     sets = choose_sets(dataset, split, hold_out=config.selection == "val")
-    sampler = _make_sampler(config, sets)
+    sampler = make_sampler(config, sets)
     method = make_method(config.method or "margin")
     steps_per_epoch = len(sampler) // method.batches_per_step
     if steps_per_epoch == 0:
@@ -172,19 +173,6 @@ def build_job(
         steps_per_epoch=steps_per_epoch,
         total_steps=total_steps,
         stop=total_steps if stop_at is None else round(stop_at * (1 if config.steps else steps_per_epoch)),
-    )
-
-
-def _make_sampler(config: RunConfig, sets: Sets) -> BatchSampler:
-    """Every process draws the whole batch and takes its share of it, so a run does not depend on their number."""
-    spec = {"name": config.sampler} if isinstance(config.sampler, str) else dict(config.sampler or {"name": "spc"})
-    return make_batch_sampler(
-        spec.pop("name"),
-        sets.fit_labels,
-        batch_size=int(config.batch_size or 0),
-        samples_per_class=int(config.samples_per_class or 0),
-        seed=child_seed(config.seed, "data order"),
-        **spec,
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from oodml._errors import OodmlError
 from oodml.models.embedder import Outputs
 from oodml.training import distributed
 from oodml.training.job import Job
@@ -26,6 +27,11 @@ def judge(job: Job, progress: Progress, keeper: Keeper) -> None:
     distributed.average_buffers(job.embedder)
 
     test, watched_spaces = test_embeddings(job)
+    if not torch.isfinite(test).all():
+        raise OodmlError(
+            f"The embeddings are no longer finite after step {progress.step}, although losses and weights are. Lower "
+            "the learning rate, or use precision='fp32'."
+        )
     row: dict[str, Any] = {
         "step": progress.step,
         "epoch": round(epoch, 4),

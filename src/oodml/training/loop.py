@@ -56,7 +56,8 @@ def fit(job: Job, progress: Progress, keeper: Keeper, saver: Saver, console: Con
         if evaluates or saves or stopping:
             saver.save(job, progress, keeper)
         if stopping:
-            raise Interrupted(f"Stopped by {stopping} after step {progress.step}; the same command goes on from there.")
+            told = f"Stopped by {stopping} after step {progress.step}; the same command goes on from there."
+            raise Interrupted(told, stopping)
 
 
 def take_step(job: Job, step: int, batches: list[np.ndarray], watch: LossWatch, last_good: str) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import platform
 import subprocess
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from oodml._errors import OodmlError
+from oodml.data import Dataset
 
 FORMAT = 1
 PACKAGES = ("oodml", "torch", "timm", "numpy", "scikit-learn")
@@ -61,6 +63,8 @@ class Result:
 def load_result(path: str | Path) -> Result:
     """Read a finished run."""
     file = Path(path) / "result.json"
+    if not file.parent.is_dir():
+        raise OodmlError(f"There is no folder {path}: give the folder of a finished run.")
     try:
         data = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
@@ -73,6 +77,24 @@ def load_result(path: str | Path) -> Result:
     if data.get("format") != FORMAT:
         raise OodmlError(f"{file} has format {data.get('format')!r}; this version of oodml reads {FORMAT}.")
     return Result(data["selected"]["scores"], data["untrained"], Path(path), data)
+
+
+def names_key(dataset: Dataset) -> str:
+    """The names of a data set's classes and pictures: the same in every copy, wherever it is and however encoded."""
+    names = (PurePosixPath(dataset.path(i)).stem for i in range(len(dataset)))
+    text = "\n".join(f"{dataset.classes[label]}/{name}" for label, name in zip(dataset.labels, names, strict=True))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def check_own_pictures(result: Result, dataset: Dataset) -> None:
+    """Refuse pictures that are not those a run was trained on; another copy of them will do."""
+    known = result.data["dataset"]
+    if dataset.fingerprint != known["fingerprint"] and names_key(dataset) != known.get("names"):
+        raise OodmlError(
+            f"These are not the pictures the run {result.path} was trained on: {len(dataset):,} pictures of "
+            f"{len(dataset.classes)} classes ({', '.join(dataset.classes[:3])}, …), and the run's have other names. "
+            "Give the folder it was trained on, or a copy of it."
+        )
 
 
 def versions() -> dict[str, str]:

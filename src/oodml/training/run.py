@@ -14,21 +14,22 @@ import torch
 from safetensors.torch import save_file
 
 from oodml._errors import OodmlError
-from oodml._files import atomic_file, check_writable, write_json
+from oodml._files import atomic_file, write_json
 from oodml.config import RunConfig
 from oodml.data import Dataset, load_dataset
 from oodml.models.features import SMALLEST_INPUT
 from oodml.training import distributed
 from oodml.training.console import console
 from oodml.training.distributed import Processes
+from oodml.training.folder import check_folder
 from oodml.training.initial import starting_backbone
 from oodml.training.job import Job, build_job, load_pictures
 from oodml.training.judge import LAST, TEST_EMBEDDINGS
 from oodml.training.loggers import make_loggers
 from oodml.training.loop import fit
 from oodml.training.progress import BEST_ON_TEST, SELECTED, Keeper, Progress
-from oodml.training.result import FORMAT, Result, git_commit, load_result, versions
-from oodml.training.saving import Saver, other_settings, resume
+from oodml.training.result import FORMAT, Result, git_commit, load_result, names_key, versions
+from oodml.training.saving import Saver, resume
 from oodml.training.scoring import check_metrics, embed, score, shape, untrained_reader
 from oodml.training.signals import stop_requests
 
@@ -44,7 +45,7 @@ def train(config: RunConfig | Mapping[str, Any], dataset: Dataset | None = None)
     check_metrics((*(settings.metrics or ()), settings.selection_metric))
     run_hash = config.hash()
     out = Path(settings.out or f"runs/{settings.dataset_name}-{settings.method['name']}-{run_hash[:8]}")  # type: ignore[index]
-    _check_folder(out, run_hash)
+    check_folder(out, config)
     if (out / "result.json").exists():
         return _finished(out, settings, dataset)
     processes = distributed.join(settings.device)
@@ -88,20 +89,23 @@ def _run(
     loggers = make_loggers(config.logger, out, config.as_dict()) if processes.is_main else []
     job = build_job(config, out, load_pictures(config, dataset, processes), backbone, processes, stop_at)
     progress = resume(job, run_hash)
-    if processes.is_main:
-        settings.save(out / "config.yaml")
     keeper = Keeper(out / "kept", progress)
     if not progress.untrained:
         rows = embed(job.embedder, untrained_reader, job.source, job.sets.test, processes, job.eval_batch)
         progress.untrained = score(rows, job.dataset.labels[job.sets.test], config.metrics, processes)
     clock = began - progress.seconds
     with stop_requests() as stop, console(job, loggers, progress.step) as shown:
-        saver = Saver(job, run_hash, progress.step, clock)
+        saver = Saver(job, settings, run_hash, progress.step, clock)
         try:
             fit(job, progress, keeper, saver, shown, stop)
         finally:
             saver.finish()  # also when the loop fails: what was saved must be on disk before anyone reads it
-    facts["dataset"] = {"name": job.dataset.name, "fingerprint": job.dataset.fingerprint, "loaded": dataset.fingerprint}
+    facts["dataset"] = {
+        "name": job.dataset.name,
+        "fingerprint": job.dataset.fingerprint,
+        "loaded": dataset.fingerprint,
+        "names": names_key(job.dataset),
+    }
     seconds = time.perf_counter() - clock + (search.data["seconds"] if search else 0.0)
     _finish(job, progress, keeper, run_hash, {**facts, "seconds": round(seconds, 2)})
 
@@ -197,23 +201,3 @@ def _facts(job: Job, run_hash: str) -> dict[str, Any]:
 
 def _count(labels: np.ndarray, indices: np.ndarray) -> dict[str, int]:
     return {"classes": len(np.unique(labels[indices])), "images": len(indices)}
-
-
-def _check_folder(out: Path, run_hash: str) -> None:
-    """Refuse a folder that holds another run or cannot hold one, before anything is read or written."""
-    if (out / "result.json").exists():
-        found = load_result(out).data["config_hash"]
-        if found != run_hash:
-            raise other_settings(out, found, run_hash)
-        return
-    if (out / "checkpoint.pt").exists() and (found := _hash_of(out / "config.yaml", run_hash)) != run_hash:
-        raise other_settings(out, found, run_hash)
-    check_writable(out, "A run needs a folder of its own (out)")
-
-
-def _hash_of(settings: Path, otherwise: str) -> str:
-    """The hash of saved settings; of settings that cannot be read, the one given: the checkpoint will say."""
-    try:
-        return RunConfig.load(settings).hash()
-    except OodmlError:
-        return otherwise

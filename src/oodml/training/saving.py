@@ -12,7 +12,9 @@ from torch import Tensor
 
 from oodml._errors import OodmlError
 from oodml._files import atomic_file
+from oodml.config import RunConfig
 from oodml.training.checkpoint import Writer, load_checkpoint, save_checkpoint, to_cpu
+from oodml.training.folder import other_settings
 from oodml.training.job import Job
 from oodml.training.progress import Keeper, Progress
 from oodml.training.signals import StopRequest
@@ -21,11 +23,12 @@ from oodml.training.signals import StopRequest
 class Saver:
     """Saves a run into its folder from the main process, in a thread, and answers whether it should stop."""
 
-    def __init__(self, job: Job, run_hash: str, resumed_at: int, began: float) -> None:
-        self.path, self.run_hash = job.out / "checkpoint.pt", run_hash
+    def __init__(self, job: Job, settings: RunConfig, run_hash: str, resumed_at: int, began: float) -> None:
+        self.path, self.settings, self.run_hash = job.out / "checkpoint.pt", settings, run_hash
         self.processes, self.began = job.processes, began  # by `time.perf_counter`, as if there had been one start
         self._writer = Writer()
         self._saved_step: int | None = resumed_at or None
+        self._settings_saved = False
 
     @property
     def last_good(self) -> str:
@@ -54,6 +57,9 @@ class Saver:
         state = to_cpu(run_state(job, progress, self.run_hash))
         rows = "".join(json.dumps(row) + "\n" for row in progress.history)
         jobs = keeper.write_jobs()
+        if not self._settings_saved:  # with the first checkpoint: a run that fails before leaves nothing behind
+            jobs.insert(0, lambda: self.settings.save(job.out / "config.yaml"))
+            self._settings_saved = True
         jobs.append(lambda: save_checkpoint(self.path, state))
         jobs.append(lambda: _write_text(job.out / "metrics.jsonl", rows))
         jobs.append(keeper.cleaning_job())
@@ -94,7 +100,7 @@ def resume(job: Job, run_hash: str) -> Progress:
     if state is None:
         return Progress()
     if state["run"] != run_hash:
-        raise other_settings(job.out, state["run"], run_hash)
+        raise other_settings(job.out, None, job.config)
     if state["pictures"] != job.dataset.fingerprint:
         raise OodmlError(
             f"The pictures of {job.dataset.name!r} have changed since the run in {job.out} was begun. Choose another "
@@ -107,13 +113,6 @@ def resume(job: Job, run_hash: str) -> Progress:
         optimiser.load_state_dict(saved)
     job.sampler.load_state_dict(state["sampler"])
     return Progress.from_state(state["progress"])
-
-
-def other_settings(out: Path, found: str, wanted: str) -> OodmlError:
-    return OodmlError(
-        f"{out} holds a run with other settings (their hash is {found}, this one's {wanted}). "
-        "Choose another `out`, or remove the folder."
-    )
 
 
 def _write_text(path: Path, text: str) -> None:

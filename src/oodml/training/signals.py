@@ -12,6 +12,11 @@ from types import FrameType
 class Interrupted(KeyboardInterrupt):
     """A run that was asked to stop, saved its state and can go on later."""
 
+    def __init__(self, message: str, signal_name: str = "SIGINT") -> None:
+        super().__init__(message)
+        number = getattr(signal.Signals, signal_name, signal.SIGINT)  # of another process only the fact is known
+        self.exit_code = 128 + number  # as shells have it
+
 
 class StopRequest:
     """`name` is the signal that asked, or empty."""

@@ -25,6 +25,7 @@ from oodml.models.embedder import Embedder, Outputs
 from oodml.models.heads import make_head
 from oodml.training.distributed import Processes
 from oodml.training.embedding import TrainedEmbedder, load_embedder
+from oodml.training.result import check_own_pictures, load_result
 from oodml.training.scoring import embed
 from oodml.training.seeds import child_seed
 from oodml.training.sets import choose_sets, choose_split
@@ -56,6 +57,7 @@ def run_spaces(
     trained, config = load_embedder(run, device), RunConfig.load(Path(run) / "config.yaml")
     images = load_images(dataset if dataset is not None else load_dataset(config.dataset), trained.device)
     found = images.dataset
+    check_own_pictures(load_result(run), found)
     sets = choose_sets(found, choose_split(found, config.split), hold_out=config.selection == "val")
     indices = sets.fit if side == "train" else sets.test
     if reset:

@@ -41,7 +41,7 @@ class LossWatch:
             yield
         except OodmlError as error:
             self.read(last_checkpoint)
-            raise OodmlError(f"Step {step}, on {_images(indices)}: {error} {last_checkpoint}") from error
+            raise OodmlError(f"{error} This was step {step}, on {_images(indices)}. {last_checkpoint}") from error
 
     def read(self, last_checkpoint: str) -> list[float]:
         """The losses since the last reading; raises at the first one that is not finite. Synchronises."""
@@ -50,11 +50,13 @@ class LossWatch:
         for value, (step, indices) in zip(values, seen, strict=True):
             if not math.isfinite(value):
                 raise OodmlError(
-                    f"The loss became {value} at step {step}, on {_images(indices)}. {last_checkpoint} "
-                    "Lower the learning rate, use precision='fp32', or look at those images."
+                    f"The loss became {value} at step {step}. Lower the learning rate, use precision='fp32', or look "
+                    f"at {_images(indices)}. {last_checkpoint}"
                 )
         return values
 
 
-def _images(indices: np.ndarray) -> str:
-    return f"the images {indices.tolist()} (positions in the training set)"
+def _images(indices: np.ndarray, shown: int = 5) -> str:
+    """The first few of a batch: a screen full of numbers hides what to do."""
+    more = f" and {len(indices) - shown} more" if len(indices) > shown else ""
+    return f"the images {', '.join(map(str, indices[:shown].tolist()))}{more} (positions in the training set)"
