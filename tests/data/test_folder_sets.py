@@ -143,8 +143,10 @@ def test_a_class_of_one_picture_is_kept_and_named(birds: Path):
 
 
 def test_bad_roots_say_what_is_expected(tmp_path: Path, picture):
-    with pytest.raises(OodmlError, match="needs root="):
+    with pytest.raises(OodmlError, match=r"needs a root \(--root\)"):
         load_dataset("folder")
+    with pytest.raises(OodmlError, match=r"Unknown option of data set 'folder': 'rot'. Did you mean 'root'"):
+        load_dataset({"name": "folder", "rot": tmp_path})
     with pytest.raises(OodmlError, match=r"No folder or tar at .*nowhere"):
         load_dataset("folder", root=tmp_path / "nowhere")
     with pytest.raises(OodmlError, match="No pictures found"):

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from oodml._errors import OodmlError
+from oodml._errors import OodmlError, unknown_name
+from oodml._registry import Record
 from oodml.data._dataset import Dataset
 from oodml.data._registries import BATCH_SAMPLERS, DATASETS
 from oodml.data.samplers._base import BatchSampler
@@ -35,12 +36,21 @@ def load_dataset(
     record = DATASETS[name]
     if root is not None and "root" not in inspect.signature(record.factory).parameters and not record.takes_any_keyword:
         raise OodmlError(f"The data set {name!r} comes with the package and takes no root; leave it out.")
+    _check_options(record, options)
     ds = DATASETS.make(name, context={"root": root, "strict": strict}, **options)
     if not isinstance(ds, Dataset):
         raise OodmlError(f"The data set {name!r} must be an oodml Dataset, but its factory made {type(ds).__name__}.")
     for problem in ds.warnings:
         warnings.warn(f"{ds.name}: {problem}", stacklevel=2)
     return ds
+
+
+def _check_options(record: Record, options: Mapping[str, Any]) -> None:
+    """Raise for an option a data set does not take; to a user its root is an option like the others."""
+    taken = set(inspect.signature(record.factory).parameters)
+    for key in options:
+        if key not in taken and not record.takes_any_keyword:
+            raise unknown_name(f"option of data set {record.name!r}:", key, taken)
 
 
 def make_batch_sampler(

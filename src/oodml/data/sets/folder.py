@@ -23,10 +23,10 @@ def load_folder(
     at most so many classes and `images_per_class` at most so many pictures of each, always the same ones.
     """
     if root is None:
-        raise OodmlError(f"The data set 'folder' needs root=, a folder or a .tar laid out as {LAYOUT}.")
+        raise OodmlError(f"The data set 'folder' needs a root (--root): a folder or a .tar laid out as {LAYOUT}.")
     path = Path(root).expanduser()
     if not path.exists():
-        raise OodmlError(f"No folder or tar at {path.absolute()}. Expected {LAYOUT}.")
+        raise OodmlError(f"No folder or tar at {path.absolute()}: check the root (--root). Expected {LAYOUT}.")
     found = read_class_folders(path)
     notes = [f"{found.ignored} files that are no pictures in class folders were ignored."] if found.ignored else []
     ds = build_dataset(
