@@ -12,8 +12,10 @@ from PIL import Image
 from typer.testing import CliRunner
 
 import oodml
-from oodml.cli import app
-from oodml.cli import spaces as _command
+from oodml.cli import (
+    app,
+    spaces,  # noqa: F401 - registers the command
+)
 from oodml.data import load_dataset
 from oodml.reporting.chart import COLOURS
 from oodml.reporting.printed import picture_of
@@ -113,19 +115,6 @@ def test_the_command_makes_the_page_of_a_run(tmp_path, make_pictures):
     ]
     for query in data["galleries"]["neighbours"]:
         assert all(found[1] != query["picture"][1] for _, row in query["spaces"] for found in row)
-
-
-@pytest.mark.parametrize(
-    ("method", "name"),
-    [
-        ({"name": "plain", "loss": "triplet"}, "triplet"),
-        ({"name": "plain", "loss": {"name": "margin", "beta": 0.6}}, "margin"),
-        ({"name": "sharing", "base": "triplet"}, "sharing"),
-        (None, "margin"),
-    ],
-)
-def test_a_run_of_one_loss_is_called_by_it(method, name):
-    assert _command._method_name(method) == name
 
 
 def test_a_browser_draws_the_pictures(dataset, tmp_path):

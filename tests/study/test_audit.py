@@ -2,6 +2,7 @@
 
 import json
 import time
+from dataclasses import replace
 from html import escape
 
 import numpy as np
@@ -14,14 +15,14 @@ from oodml.cli._pictures_in import open_pictures
 from oodml.data import load_images
 from oodml.models import make_backbone
 from oodml.models._engines import TorchEngine
-from oodml.shift import load_splits
+from oodml.shift import Split, load_splits
 from oodml.study.audit import answer as audit_room
 from oodml.study.audit import audit, forecast_target
 from oodml.study.audit import runs as audit_runs
 from oodml.study.audit.pictures import describe, open_folder
 from oodml.study.audit.sizing import METHODS, Clock, Cost, Size
-from oodml.study.audit.target import shared_pictures
-from oodml.study.results import METRIC
+from oodml.study.audit.target import Placed, by_rising_shift, shared_pictures
+from oodml.study.results import METRIC, scored_on, valid_scores
 
 
 def write_pictures(folder, classes=8, per_class=6, seed=0, offset=0):
@@ -112,6 +113,36 @@ def test_its_folder_is_a_study_with_all_methods_on_all_splits(audited):
     assert not any("lonely" in [*split.train, *split.test] for split in splits)
     assert [row.method for row in table.rows] == [row.method for row in found.table.rows]
     assert np.isfinite(table.structure("rho")[:2]).all()
+
+
+def test_splits_are_named_in_the_order_of_the_shift_that_is_shown(audited):
+    splits = load_splits(audited[1] / "splits.json")
+    assert [split.name for split in splits] == [f"shift-{i + 1}" for i in range(len(splits))]
+    assert [split.fid for split in splits] == sorted(split.fid for split in splits)
+    assert audited[0].table.splits == [split.name for split in splits]
+    steps = json.loads((audited[1] / "progression.json").read_text())
+    assert len({step["fid"] for step in steps if step["chosen"]}) == len(splits)
+
+
+def test_splits_measured_in_another_order_change_names_and_keep_their_classes():
+    built = [Split([f"a{i}", "x"], [f"b{i}", "y"], name=f"shift-{i + 1}", fid=10.0 * i) for i in range(3)]
+    named, placed = by_rising_shift(built, Placed(5, {"shift-1": 158.4, "shift-2": 154.8, "shift-3": 170.0}, 160.0))
+    assert [(split.name, split.fid, split.train[0]) for split in named] == [
+        ("shift-1", 154.8, "a1"),
+        ("shift-2", 158.4, "a0"),
+        ("shift-3", 170.0, "a2"),
+    ]
+    assert placed.fids == {"shift-1": 154.8, "shift-2": 158.4, "shift-3": 170.0}
+    assert placed.target == 160.0
+
+
+def test_scores_follow_a_split_that_was_renamed():
+    """An encoder scored on an audit keeps its scores when the audit, gone on with, measures another order."""
+    one, two = (Split([f"a{i}", "x"], [f"b{i}", "y"], name=f"shift-{i}", fid=1.0) for i in (1, 2))
+    held = {"splits": {"shift-1": {"recall@1": 0.1}, "shift-2": {"recall@1": 0.2}}, **scored_on([one, two], (2, 4))}
+    renamed = [replace(one, name="shift-2"), replace(two, name="shift-1")]
+    assert valid_scores(held, renamed, (2, 4)) == {"shift-2": {"recall@1": 0.1}, "shift-1": {"recall@1": 0.2}}
+    assert valid_scores(held, [replace(one, test=["new", "y"])], (2, 4)) == {}
 
 
 def test_the_untrained_backbone_is_what_the_runs_call_untrained(audited):
@@ -227,13 +258,13 @@ def test_when_time_is_up_what_is_not_done_is_said(cache, pictures, tmp_path, mon
 
     monkeypatch.setattr(audit_runs, "make_engine", slow)
     monkeypatch.setattr(audit_room, "measure_costs", lambda *_: [Cost(0.1, 0.01)] * 2)
-    monkeypatch.setattr("oodml.study.audit.sizing.REPORT_SECONDS", 24.0)
+    monkeypatch.setattr("oodml.study.audit.sizing.FEWEST_SECONDS", 24.0)
     began = time.monotonic()
     found = audit(pictures, None, 0.6, tmp_path / "short", quiet=True, backbone="tiny", workers=1)
     assert time.monotonic() - began < 36
     assert found.table.trained == ["multisimilarity"]
     assert found.table.seeds == [0]
-    assert any("No time was left for margin" in each for each in found.notes)
+    assert "Not finished on every split in the time given, and so not ranked: margin." in found.notes
 
 
 def test_shared_pictures_are_counted(cache, pictures, tmp_path):
@@ -247,9 +278,11 @@ def test_shared_pictures_are_counted(cache, pictures, tmp_path):
     assert shared_pictures(sets[0], features[0], sets[0], features[0]) == len(sets[0])
 
 
-@pytest.mark.parametrize("case", ["empty", "missing", "three classes", "only lonely", "loose", "short", "taken"])
+@pytest.mark.parametrize(
+    "case", ["empty", "missing", "three classes", "only lonely", "loose", "short", "endless", "taken", "typo"]
+)
 def test_what_cannot_be_audited_is_refused_with_what_to_do(cache, tmp_path, case):
-    folder, out, minutes = tmp_path / "folder", tmp_path / "out", 1.0
+    folder, out, minutes, backbone = tmp_path / "folder", tmp_path / "out", 1.0, "tiny"
     message = {
         "empty": "No pictures",
         "missing": "No folder",
@@ -257,7 +290,9 @@ def test_what_cannot_be_audited_is_refused_with_what_to_do(cache, tmp_path, case
         "only lonely": "has 0 with two",
         "loose": "no class folder",
         "short": "at least 0.5 minutes",
-        "taken": "is no audit",
+        "endless": "not endlessly many; got inf",
+        "taken": r"is no audit \(thesis.tex, for one\)",
+        "typo": "Did you mean 'tiny'",
     }[case]
     if case == "empty":
         folder.mkdir()
@@ -272,12 +307,25 @@ def test_what_cannot_be_audited_is_refused_with_what_to_do(cache, tmp_path, case
         write_pictures(folder, 4, 2)
     if case == "short":
         minutes = 0.1
+    if case == "endless":
+        minutes = float("inf")
+    if case == "typo":
+        backbone = "tinny"
     if case == "taken":
         out.mkdir()
         (out / "thesis.tex").write_text("precious")
     with pytest.raises(oodml.OodmlError, match=message):
-        audit(folder, None, minutes, out, quiet=True, backbone="tiny", workers=1)
+        audit(folder, None, minutes, out, quiet=True, backbone=backbone, workers=1)
     assert not (out / "data.json").exists()
+    assert out.exists() == (case == "taken")
+
+
+def test_an_audit_that_fails_before_it_has_described_the_pictures_takes_no_folder(cache, tmp_path, monkeypatch):
+    """Weights that cannot be had, say: other pictures may be audited there afterwards."""
+    monkeypatch.setattr(audit_room, "describe", lambda *_: (_ for _ in ()).throw(oodml.OodmlError("no weights")))
+    with pytest.raises(oodml.OodmlError, match="no weights"):
+        audit(write_pictures(tmp_path / "p", 4, 4), None, 1, tmp_path / "o", quiet=True, backbone="tiny", workers=1)
+    assert not (tmp_path / "o").exists()
 
 
 def test_a_method_that_fails_is_named_and_stops_no_other(cache, tmp_path, monkeypatch):

@@ -1,15 +1,22 @@
 """How an audit is sized to its time, and the sentences it says."""
 
+import contextlib
+import time
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
+from oodml.shift import Split
+from oodml.study.audit import runs as audit_runs
+from oodml.study.audit.runs import side_by_side
 from oodml.study.audit.sizing import LADDER, Clock, Cost, affordable_views, choose_size, reduction
 from oodml.study.audit.target import Placed
 from oodml.study.audit.words import Expectation, expectations, target_words, verdict
+from oodml.study.plan import PlannedRun
 from oodml.study.results import METRIC
 from oodml.study.statistics import Row, StudyTable
+from oodml.study.store import Store
 
 
 def test_the_ladder_falls_and_the_largest_rung_that_fits_is_taken():
@@ -31,6 +38,50 @@ def test_a_chosen_size_leaves_time_for_two_seeds_where_any_does():
         assert work / 2 <= seconds or size == choose_size(0, 2, costs, 6)
         assert size.methods <= 3
         assert size.splits <= 6
+
+
+def test_the_time_kept_back_follows_the_speed_of_the_machine():
+    clock = Clock(1)
+    assert clock.kept_back == pytest.approx(19.8)
+    clock.learn(0.2)  # a quiet machine: more of the minute is for training
+    assert clock.kept_back == pytest.approx(10.8)
+    clock.learn(3.0)
+    assert clock.kept_back == pytest.approx(49.8)
+
+
+def test_a_short_audit_is_sized_for_the_one_process_that_it_trains_in():
+    assert side_by_side(Clock(1), 2) == 1
+    assert side_by_side(Clock(10), 2) == 2
+
+
+def test_time_that_is_up_is_said_again_to_whoever_did_not_listen(monkeypatch):
+    """An exception that is raised while a thread is being started may end as another one, which a run takes for its
+    own failure: an audit of one minute once went on for three."""
+    monkeypatch.setattr(audit_runs, "AGAIN", 0.1)
+    began = time.monotonic()
+    with audit_runs.stopping_after(0.05):
+        with contextlib.suppress(BaseException):
+            time.sleep(20)
+        time.sleep(20)
+    assert time.monotonic() - began < 10
+
+
+def test_a_run_that_turned_the_end_of_the_time_into_a_failure_is_the_last_one(tmp_path, monkeypatch):
+    clock, store, ended = Clock(1), Store(tmp_path), []
+
+    def engine(runs, store):
+        for run in runs:
+            ended.append(run.id)
+            clock.began -= 60  # the time is up, and the run could not know
+            store.record_failure(run.id, "RuntimeError: cannot join thread before it is started")
+            yield run, "failed"
+
+    monkeypatch.setattr(audit_runs, "make_engine", lambda name, **_: engine)
+    split = Split(["a", "b"], ["c", "d"], name="only", fid=1.0)
+    planned = [PlannedRun(f"run{i}", f"m{i}", split, 0, None) for i in range(3)]
+    audit_runs.run_until(planned, store, clock, 1, quiet=True)
+    assert ended == ["run0"]
+    assert audit_runs.not_run(planned, [], store) == ["No time was left for m0, m1, m2."]
 
 
 def test_pictures_and_views_follow_the_time():
@@ -64,7 +115,7 @@ def standing(trained, untrained, seeds=3, noise=0.001, splits=3):
             "Use m: training puts it ahead of the untrained backbone by 10.0 points of AGS (95 %",
         ),
         (standing(0.6, 0.7), "u", "Use the untrained backbone: training a head does not pay"),
-        (standing(0.7, 0.7, noise=0.05), "u", "of AGS, no more than noise (95 %"),
+        (standing(0.7, 0.7, noise=0.05), "u", "of AGS, which may be no more than noise (95 %"),
         (
             standing(0.8, 0.7, seeds=1),
             "m",
@@ -83,8 +134,25 @@ def test_the_verdict_says_no_more_than_the_runs_can_tell(table, use, words):
 def test_the_interval_is_that_of_the_lead_whoever_has_it():
     for trained, untrained in ((0.8, 0.7), (0.6, 0.7)):
         sentence = verdict(standing(trained, untrained), "m", "u")[1]
-        low, high = (float(x) for x in sentence.partition("interval ")[2].partition(")")[0].split(" to "))
+        low, high = (float(x) for x in sentence.partition("interval ")[2].partition(" over")[0].split(" to "))
         assert 9.5 < low < high < 10.5
+
+
+def two_seeds(*leads):
+    rows = [Row("m", f"s{i}", 10.0 * i, seed, {METRIC: 0.7 + x}) for i in range(3) for seed, x in enumerate(leads)]
+    return StudyTable([*rows, *(Row("u", f"s{i}", 10.0 * i, 0, {METRIC: 0.7}, kind="generic") for i in range(3))])
+
+
+def test_two_seeds_that_agree_are_followed_with_a_warning_and_two_that_do_not_are_noise():
+    assert verdict(two_seeds(0.09, 0.11), "m", "u") == (
+        "m",
+        "Use m: training puts it ahead of the untrained backbone by 10.0 points of AGS; both seeds agree, but two "
+        "cannot rule out chance (95 % interval -2.6 to +22.6 over 2 seeds, and more would narrow it).",
+    )
+    assert verdict(two_seeds(-0.09, -0.11), "m", "u")[0] == "u"
+    use, sentence = verdict(two_seeds(-0.01, 0.03), "m", "u")
+    assert use == "u"
+    assert "which may be no more than noise" in sentence
 
 
 def test_without_a_trained_method_only_the_backbone_is_left():
@@ -98,6 +166,16 @@ def test_expectations_name_split_gallery_and_interval():
     assert "90.0 % of the time (95 % interval over classes 85.0 to 94.0)" in told
     assert "15 classes of 30 pictures, that is 92.0 % and 72.0 %" in told
     assert "are few" not in told
+
+
+@pytest.mark.parametrize(
+    ("classes", "low", "high", "why"),
+    [(8, 0.92, 0.92, "all test classes score alike"), (3, 0.9, 0.95, "3 classes are too few for one")],
+)
+def test_an_interval_that_means_nothing_is_left_out_and_said_so(classes, low, high, why):
+    told = " ".join(expectations("m", Expectation("s1", 10.0, 4, classes, 0.92, low, high, 0.9), None, (4, 30)))
+    assert f"92.0 % of the time (no interval: {why})" in told
+    assert "are few: another choice of classes could move these numbers by many points." in told
 
 
 def test_the_target_words_say_where_it_stands():

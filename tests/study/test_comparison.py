@@ -30,19 +30,50 @@ def test_weights_are_the_trapezoidal_rule():
     assert ags_weights(fids).sum() == pytest.approx(1)
 
 
-def test_the_interval_covers_the_true_difference_at_about_its_stated_rate():
-    rng, fids, hits, rounds = np.random.default_rng(3), [1.0, 4.0, 9.0, 20.0, 35.0], 0, 400
+@pytest.mark.parametrize("seeds", [2, 3, 5])
+@pytest.mark.parametrize("shared", [0.0, 0.9], ids=["independent", "one seed is good or bad everywhere"])
+def test_the_interval_covers_the_true_difference_at_its_stated_rate(seeds, shared):
+    """`shared` is the part of a seed's variance that it has on all splits: the same initial head, the same order."""
+    rng, fids, hits, widths, rounds = np.random.default_rng(3), [1.0, 4.0, 9.0, 20.0, 35.0], 0, [], 1500
+    weights = ags_weights(fids)
     for i in range(rounds):
-        a, b = rng.normal(0.62, 0.01, (5, 5)), rng.normal(0.60, 0.01, (5, 5))
-        result = compare("a", "b", fids, a, b, draws=1000, seed=i)
+        noise = np.sqrt(shared) * rng.normal(size=(2, 1, seeds)) + np.sqrt(1 - shared) * rng.normal(size=(2, 5, seeds))
+        a, b = np.array([0.62, 0.60])[:, None, None] + 0.01 * noise
+        result = compare("a", "b", fids, a, b, draws=300, seed=i)
         hits += result.low <= 0.02 <= result.high
-    assert 0.90 <= hits / rounds <= 0.98
+        widths.append(result.high - result.low)
+    assert 0.93 <= hits / rounds <= 0.97
+    true_error = 0.01 * np.sqrt(2 * (shared + (1 - shared) * weights @ weights) / seeds)
+    if seeds == 5:
+        assert np.mean(widths) < 1.5 * 2 * 1.96 * true_error, "not absurdly wide either"
+
+
+def test_a_seed_that_is_bad_on_every_split_widens_the_interval():
+    """A real study of three splits: a seed apart by 4 points on all of them was taken for three independent ones."""
+    by_seed = np.array([0.0149, 0.0226, 0.0538])
+    found = compare("a", "b", [1.0, 2.0, 4.0], np.tile(by_seed, (3, 1)), np.zeros((3, 3)))
+    low, high = stats.t.interval(0.95, 2, loc=by_seed.mean(), scale=stats.sem(by_seed))
+    assert (found.low, found.high) == pytest.approx((low, high), abs=0.03 * (high - low))
+    assert not found.distinguishable
+    assert found.by_seed == pytest.approx(by_seed)
+
+
+def test_the_interval_is_the_same_every_time():
+    a, b = np.random.default_rng(5).normal(0.6, 0.01, (2, 3, 4))
+    assert compare("a", "b", [1.0, 2.0, 3.0], a, b) == compare("a", "b", [1.0, 2.0, 3.0], a, b)
 
 
 def test_the_sentence_says_what_can_be_said():
-    assert "cannot be told apart" in Comparison("a", "b", 0.001, -0.002, 0.004).sentence
-    assert Comparison("a", "b", -0.02, -0.03, -0.01).sentence.startswith("b is 2.0 points of AGS ahead of a")
-    assert "one seed" in Comparison("a", "b", 0.02, float("nan"), float("nan")).sentence
+    three = (0.01, 0.02, 0.03)
+    assert Comparison("a", "b", 0.001, -0.002, 0.004, three).sentence == (
+        "a and b cannot be told apart: 0.1 points of AGS between them (95 % interval -0.2 to +0.4 over 3 seeds)."
+    )
+    assert Comparison("a", "b", -0.02, -0.03, -0.01, three).sentence == (
+        "b is 2.0 points of AGS ahead of a (95 % interval +1.0 to +3.0 over 3 seeds)."
+    )
+    assert "one seed" in Comparison("a", "b", 0.02, float("nan"), float("nan"), (0.02,)).sentence
+    assert "over 2 seeds, and more would narrow it" in Comparison("a", "b", 0.02, -0.1, 0.14, three[:2]).sentence
+    assert "neither was trained here" in Comparison("a", "b", 0.02, float("nan"), float("nan")).sentence
 
 
 def test_methods_with_different_runs_are_not_compared():
@@ -54,7 +85,6 @@ def test_with_many_seeds_the_bootstrap_agrees_with_the_theory_of_sums():
     rng, fids = np.random.default_rng(4), [1.0, 5.0, 20.0]
     a, b = rng.normal(0.62, 0.02, (3, 300)), rng.normal(0.6, 0.01, (3, 300))
     found = compare("a", "b", fids, a, b)
-    weights, paired = ags_weights(fids), a - b
-    error = np.sqrt(np.sum(weights**2 * stats.sem(paired, axis=1) ** 2))
-    low, high = stats.norm.interval(0.95, loc=weights @ paired.mean(axis=1), scale=error)
+    by_seed = ags_weights(fids) @ (a - b)
+    low, high = stats.norm.interval(0.95, loc=by_seed.mean(), scale=stats.sem(by_seed))
     assert (found.low, found.high) == pytest.approx((low, high), abs=0.05 * (high - low))

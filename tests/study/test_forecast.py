@@ -108,6 +108,10 @@ def test_the_file_holds_curve_target_and_error():
     assert held["curve"][0]["low"] < held["curve"][0]["value"] < held["curve"][0]["high"]
     assert held["target"]["inside"]
     assert held["target"]["low"] < held["target"]["value"] < held["target"]["high"]
+    assert (
+        f"At FID 25.0 expect {100 * held['target']['value']:.1f} % with a (95 % interval" in held["target"]["sentence"]
+    )
+    assert "for scatter about the curve alone: which classes a target has" in held["target"]["sentence"]
     assert held["gallery"] == [10, 20]
     assert held["leave_one_out_error"] > 0
 

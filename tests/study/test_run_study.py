@@ -64,6 +64,31 @@ def test_the_folder_of_an_audit_that_had_not_planned_yet_is_refused(noise, study
     assert [path.name for path in tmp_path.iterdir()] == ["data.json"]
 
 
+def test_a_folder_that_holds_something_else_is_left_alone(noise, study, tmp_path):
+    (tmp_path / "mine" / "class0").mkdir(parents=True)
+    for out in ("mine", "paper.tex"):
+        if out == "paper.tex":
+            (tmp_path / out).write_text("precious")
+        before = sorted(tmp_path.rglob("*"))
+        with pytest.raises(oodml.OodmlError, match=r"no study \(class0, for one\)|is a file\. Give --out a new folder"):
+            oodml.run_study(study(), tmp_path / out, quiet=True)
+        assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_wrong_option_of_the_engine_leaves_no_plan_behind(noise, study, tmp_path):
+    with pytest.raises(oodml.OodmlError, match="workers must be at least 1"):
+        oodml.run_study(study(), tmp_path / "study", quiet=True, workers=0)
+    assert not (tmp_path / "study").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"), [({"seeds": [0, 1, 0]}, "seeds: 0"), ({"embedding_dims": [8, 8]}, "embedding_dims: 8")]
+)
+def test_what_is_listed_twice_is_named(study, settings, told):
+    with pytest.raises(oodml.OodmlError, match=f"^{told} is listed more than once"):
+        study(**settings)
+
+
 def test_a_failing_run_is_recorded_and_stops_no_other(replay, study, tmp_path, monkeypatch):
     replayed = study_execute.train
 

@@ -160,13 +160,30 @@ def test_a_wrong_function_is_refused_and_nothing_is_written(study, encoder, mess
     assert not (study / "scored").exists()
 
 
+def stumbling(pictures):
+    raise KeyError("weights")
+
+
+def test_a_function_that_fails_is_named_with_its_error(study):
+    with pytest.raises(oodml.OodmlError, match=r"encoder .*:stumbling failed on 20 pictures: KeyError: 'weights'"):
+        score_study(study, "x", stumbling, batch_size=20, quiet=True)
+    assert not (study / "scored").exists()
+
+
 def test_a_function_is_found_by_its_address(tmp_path, monkeypatch):
     (tmp_path / "my_encoder_module.py").write_text("def embed(pictures):\n    return [[0.0]] * len(pictures)\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.path", [*__import__("sys").path])
     assert find_encoder("my_encoder_module:embed")([1, 2]) == [[0.0], [0.0]]
-    with pytest.raises(oodml.OodmlError, match="it has embed"):
+    with pytest.raises(oodml.OodmlError, match=r"no function 'other'.*Did you mean my_encoder_module:embed\?"):
         find_encoder("my_encoder_module:other")
+    with pytest.raises(oodml.OodmlError, match=r"no function 'nothing'\. Give module:function\.$"):
+        find_encoder("os:nothing")  # which has a hundred others
+    with pytest.raises(oodml.OodmlError, match=r"Did you mean os:getcwd\?$"):
+        find_encoder("os:getcw")
+    (tmp_path / "my_broken_module.py").write_text("1 / 0\n")
+    with pytest.raises(oodml.OodmlError, match="fails when it is imported: ZeroDivisionError: division by zero"):
+        find_encoder("my_broken_module:embed")
     with pytest.raises(oodml.OodmlError, match="cannot be imported"):
         find_encoder("no_such_module_at_all:embed")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import warnings
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -148,9 +149,11 @@ class _DataSets:
 
 
 def _load(spec: Any, fingerprint: str) -> Dataset:
-    dataset = load_dataset(spec)
-    if dataset.fingerprint != fingerprint:
-        dataset = load_images(dataset, quiet=True).dataset  # training leaves out what it cannot read
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what cannot be used was said when it was trained on, and the notes keep it
+        dataset = load_dataset(spec)
+        if dataset.fingerprint != fingerprint:
+            dataset = load_images(dataset, quiet=True).dataset  # training leaves out what it cannot read
     if dataset.fingerprint != fingerprint:
         raise OodmlError(f"the data set {dataset.name!r} has changed since the run.")
     return dataset

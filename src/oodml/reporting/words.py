@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy import stats
 
 from oodml.reporting.material import MATCHED, Material, mean_sd
 from oodml.study.statistics import estimate
@@ -63,24 +61,14 @@ def _lead(material: Material, best: str, second: str) -> list[str]:
     start, end = lead[0].mean(), lead[-1].mean()
     if lead.shape[1] == 1:
         return [f"Its lead over {second} is {start:.1f} points at the smallest shift and {end:.1f} at the largest."]
-    if abs(end - start) <= _noise_of_a_change(lead):
+    change = estimate(lead[-1] - lead[0])  # seed by seed: one may be good or bad on every split
+    if abs(change.mean) <= change.half_width:
         return [
             f"Its lead over {second} is {start:.1f} points at the smallest shift and {end:.1f} at the largest, "
             "a change that is within the noise."
         ]
     verb = "grows" if end > start else "shrinks"
     return [f"Its lead over {second} {verb} from {start:.1f} to {end:.1f} points as the shift grows."]
-
-
-def _noise_of_a_change(lead: NDArray[np.float64]) -> float:
-    """Half the 95 % interval of the difference between two splits' mean leads, (split, seed) given.
-
-    Runs of different splits are independent, and a lead spreads over seeds alike on all of them: the variance is
-    pooled over the splits, which gives the t-interval S(n − 1) degrees of freedom instead of n − 1.
-    """
-    splits, seeds = lead.shape
-    pooled = lead.var(axis=1, ddof=1).mean()
-    return float(stats.t.ppf(0.975, splits * (seeds - 1)) * np.sqrt(2 * pooled / seeds))
 
 
 def _gain(material: Material, best: str) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,19 +27,21 @@ class Forecast:
     inside: bool
     measured: tuple[float, float]
     mean_absolute_error: float
+    method: str = ""  # whose curve it is, for the sentence
 
     @property
     def sentence(self) -> str:
-        low, high = self.measured
+        (low, high), whose = self.measured, f" with {self.method}" if self.method else ""
         if not self.inside:
             side = "beyond" if self.fid > high else "below"
             return (
                 f"The shift of the target (FID {self.fid:.1f}) lies {side} the measured range {low:.1f} to {high:.1f}: "
-                f"no forecast. At the nearest measured split the score is {100 * self.score:.1f}."
+                f"no forecast. At the nearest measured split the score{whose} is {100 * self.score:.1f} %."
             )
         return (
-            f"At FID {self.fid:.1f} expect {100 * self.score:.1f} (95 % interval {100 * self.low:.1f} to "
-            f"{100 * self.high:.1f}); left-out splits were predicted to {100 * self.mean_absolute_error:.1f} points."
+            f"At FID {self.fid:.1f} expect {100 * self.score:.1f} %{whose} (95 % interval "
+            f"{100 * self.low:.1f} to {100 * self.high:.1f}, for scatter about the curve alone: which classes a target "
+            f"has moves recall too); left-out splits were predicted to {100 * self.mean_absolute_error:.1f} points."
         )
 
 
@@ -135,7 +137,7 @@ def forecast_file(
     enough = len(set(x)) >= 3
     held["leave_one_out_error"] = float(np.abs(leave_one_out(x, y)).mean()) if enough else None
     if target is not None and enough:
-        found = forecast(x, y, target[1])
+        found = replace(forecast(x, y, target[1]), method=method)
         held["target"] = {
             "name": target[0],
             "fid": found.fid,

@@ -6,8 +6,9 @@ the backbone as it is, on every split → a study's folder with table, forecast 
 
 from __future__ import annotations
 
+import math
 import os
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -15,21 +16,30 @@ from safetensors.numpy import load_file
 
 from oodml._errors import OodmlError
 from oodml._files import write_json
+from oodml.config import check_backbone
 from oodml.data import Dataset
 from oodml.evaluation import evaluate
-from oodml.shift import Split, save_splits, splits_of_pictures
+from oodml.shift import Split, Splits, save_splits, splits_of_pictures
 from oodml.study.audit.baselines import score_baselines, untrained_label
 from oodml.study.audit.pictures import Opened, Pictures, describe, open_folder, read_target
-from oodml.study.audit.runs import complete_runs, measure_costs, not_run, run_until, study_of, without_warnings
+from oodml.study.audit.runs import (
+    complete_runs,
+    measure_costs,
+    not_run,
+    run_until,
+    side_by_side,
+    study_of,
+    without_warnings,
+)
 from oodml.study.audit.sizing import LADDER, METHODS, Clock, Size, Sized, choose_size
-from oodml.study.audit.target import Placed, place
+from oodml.study.audit.target import Placed, by_rising_shift, place
 from oodml.study.audit.words import Expectation, expectations, runner_up, target_words, verdict
 from oodml.study.forecast import forecast_file
-from oodml.study.plan import PlannedRun, save_plan
+from oodml.study.plan import PlannedRun, keep_progression, save_plan
 from oodml.study.results import METRIC, load_study, ranking, smallest_test_set
 from oodml.study.running import prepare
 from oodml.study.statistics import TRAINED, StudyTable
-from oodml.study.store import Store
+from oodml.study.store import AUDITED, Store
 
 LEAST_MINUTES = 0.5
 SIZED = "sized.json"
@@ -67,18 +77,23 @@ def audit(
     `out` becomes a study's folder: splits, runs, scored encoders, forecast.json, and audit.json with the answer. An
     earlier audit of the same pictures there is continued; of others it is refused.
     """
-    if not minutes >= LEAST_MINUTES:
-        raise OodmlError(f"An audit needs at least {LEAST_MINUTES} minutes, got {minutes}; ten are a good measure.")
+    if not LEAST_MINUTES <= minutes < math.inf:
+        raise OodmlError(
+            f"An audit needs at least {LEAST_MINUTES} minutes, and not endlessly many; got {minutes}. Ten are a good "
+            "measure."
+        )
+    check_backbone(backbone)
     clock, store, workers = Clock(minutes, began), Store(out), workers or os.cpu_count() or 1
     with without_warnings():
         opened = open_folder(folder, clock, quiet)
-        _claim(store, opened)
+        _refuse_another(store, opened)
         earlier, notes = _earlier(store, clock, backbone), list(opened.notes)
         pictures = describe(opened, backbone, clock, quiet, earlier.views if earlier else None)
+        other = read_target(target, backbone, notes, quiet) if target is not None else None
+        _claim(store, opened)
         size = _go_on(earlier, clock) if earlier else _choose_size(pictures, store, clock, workers)
-        splits, planned = _plan(pictures, size, store, notes)
-        placed = place(pictures, splits, read_target(target, backbone, notes, quiet) if target is not None else None)
-        splits = _on_one_scale(splits, placed, store)
+        splits, placed = _splits(pictures, size, other, store)
+        planned = _plan(pictures, splits, size, store, notes)
         notes += score_baselines(pictures, splits, store, clock, quiet)
         run_until(planned, store, clock, workers, quiet)
     kept = complete_runs(planned, store)
@@ -90,17 +105,20 @@ def audit(
     return Audit(use, answer, notes, table, store.root, clock.spent)
 
 
-def _claim(store: Store, opened: Opened) -> None:
-    """Take the folder, or go on in it; refuse one that holds something else."""
-    held = store.read_json("data.json")
-    if held is None and store.root.exists() and (not store.root.is_dir() or any(store.root.iterdir())):
-        raise OodmlError(f"{store.root} holds something that is no audit. Give --out a new folder.")
+def _refuse_another(store: Store, opened: Opened) -> None:
+    """Refuse a folder that holds something else than an audit of these pictures."""
+    store.refuse_strangers("audit", [AUDITED])
+    held = store.read_json(AUDITED)
     if held is not None and held["fingerprint"] != opened.dataset.fingerprint:
         raise OodmlError(
             f"{store.root} holds an audit of other pictures ({held['root']}, as they were then, or at another number "
             "of minutes). Give --out a new folder, or remove that one."
         )
-    store.write_json("data.json", {"root": opened.spec["root"], "fingerprint": opened.dataset.fingerprint})
+
+
+def _claim(store: Store, opened: Opened) -> None:
+    """Take the folder; not before pictures and target could be read, so that what is refused leaves nothing there."""
+    store.write_json(AUDITED, {"root": opened.spec["root"], "fingerprint": opened.dataset.fingerprint})
 
 
 def _earlier(store: Store, clock: Clock, backbone: str) -> Sized | None:
@@ -120,40 +138,43 @@ def _choose_size(pictures: Pictures, store: Store, clock: Clock, workers: int) -
     splits, file = _build(pictures, LADDER[0].splits), store.root / "splits.json"
     save_splits(file, splits)
     costs = measure_costs(study_of(pictures, splits, file, LADDER[0]), splits[0], pictures, clock, workers)
-    fixed = max(cost.fixed for cost in costs)
+    fixed = float(np.median([cost.fixed for cost in costs]))
     clock.learn(fixed)
-    size = choose_size(clock.left, workers, costs, len(splits))
+    size = choose_size(clock.left, side_by_side(clock, workers), costs, len(splits))
     sized = Sized(clock.total, pictures.backbone, pictures.views, size, fixed)
     store.write_json(SIZED, asdict(sized))
     return size
 
 
-def _plan(pictures: Pictures, size: Size, store: Store, notes: list[str]) -> tuple[list[Split], list[PlannedRun]]:
-    """The splits and runs of an audit of this size."""
-    splits, file = _build(pictures, size.splits), store.root / "splits.json"
-    save_splits(file, splits)
+def _splits(
+    pictures: Pictures, size: Size, target: tuple[Dataset, np.ndarray] | None, store: Store
+) -> tuple[list[Split], Placed]:
+    """The splits of an audit of this size, and where the target stands among them."""
+    built = _build(pictures, size.splits)
+    keep_progression(built, store)
+    splits, placed = by_rising_shift(built, place(pictures, built, target))
+    save_splits(store.root / "splits.json", splits)
+    return splits, placed
+
+
+def _plan(pictures: Pictures, splits: list[Split], size: Size, store: Store, notes: list[str]) -> list[PlannedRun]:
+    """The runs of an audit of this size."""
     notes.append(
         f"Sized to the time, in numbers: methods {size.methods}, splits {len(splits)}, steps a run {size.steps}, "
         f"augmented views {pictures.views}, pictures {len(pictures.rows)}, classes {pictures.classes}."
     )
     if missed := list(METHODS)[size.methods :]:
         notes.append(f"Not tried in the time given: {', '.join(missed)}.")
-    planned = prepare(study_of(pictures, splits, file, size), store, quiet=True, claimed=True)
+    study = study_of(pictures, splits, store.root / "splits.json", size)
+    planned = prepare(study, store, quiet=True, claimed=True)
     save_plan(planned, store, smallest_test_set(splits, pictures.dataset))  # without pictures that cannot be read
-    return splits, planned
+    return planned
 
 
-def _build(pictures: Pictures, count: int) -> list[Split]:
+def _build(pictures: Pictures, count: int) -> Splits:
     """Splits of rising shift from the classes with enough pictures."""
     rows, dataset = pictures.rows, pictures.dataset
     return splits_of_pictures(pictures.features[rows], dataset.labels[rows], dataset.classes, count, dataset.name)
-
-
-def _on_one_scale(splits: list[Split], placed: Placed, store: Store) -> list[Split]:
-    """The splits with their distance over images at one common size, the scale that a target can be placed on."""
-    measured = [replace(split, fid=placed.fids[split.name], fid_mode="images") for split in splits]
-    save_splits(store.root / "splits.json", measured)
-    return measured
 
 
 def _answer(

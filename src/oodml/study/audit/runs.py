@@ -27,6 +27,7 @@ CALIBRATION_STEPS = 10
 UNKNOWN = Cost(2.0, 0.05)
 BATCH = 112
 WORTH_STARTING = 60.0  # seconds of work below which starting further processes costs more than they bring
+AGAIN = 3.0  # seconds that an interrupted run has for saving its state
 SLOWER_SIDE_BY_SIDE = 1.25  # a run beside others, against the same alone
 
 
@@ -52,21 +53,40 @@ def study_of(pictures: Pictures, splits: list[Split], file: Path, size: Size) ->
 def measure_costs(study: StudyConfig, split: Split, pictures: Pictures, clock: Clock, workers: int) -> list[Cost]:
     """What a run of each method costs here, from a few steps; as many methods as a tenth of the time allows to try."""
     costs: list[Cost] = []
-    began, threads = clock.spent, torch.get_num_threads()
-    torch.set_num_threads(max(1, (os.cpu_count() or 1) // workers))  # as the runs will have
-    for run in plan(study.model_copy(update={"seeds": [0]}), [split]):
-        if costs and clock.spent - began > 0.1 * clock.total:
-            break
-        try:
-            found = try_run(run.config, pictures.dataset, CALIBRATION_STEPS)
-        except OodmlError:  # its runs will fail and record why; the others go on
-            costs.append(costs[-1] if costs else UNKNOWN)
-            continue
-        step = found["train_seconds"] / CALIBRATION_STEPS
-        fixed = found["seconds"] - found["train_seconds"]
-        costs.append(Cost(SLOWER_SIDE_BY_SIDE * fixed, SLOWER_SIDE_BY_SIDE * step))
-    torch.set_num_threads(threads)
+    began = clock.spent
+    with threads_of_a_run(workers):
+        for run in plan(study.model_copy(update={"seeds": [0]}), [split]):
+            if costs and clock.spent - began > 0.1 * clock.total:
+                break
+            try:
+                found = try_run(run.config, pictures.dataset, CALIBRATION_STEPS)
+            except OodmlError:  # its runs will fail and record why; the others go on
+                costs.append(costs[-1] if costs else UNKNOWN)
+                continue
+            step = found["train_seconds"] / CALIBRATION_STEPS
+            fixed = found["seconds"] - found["train_seconds"]
+            costs.append(Cost(SLOWER_SIDE_BY_SIDE * fixed, SLOWER_SIDE_BY_SIDE * step))
     return costs
+
+
+@contextlib.contextmanager
+def threads_of_a_run(workers: int) -> Iterator[None]:
+    """As many threads in this process as a run has among so many workers, whether it is tried or trained here.
+
+    A head's steps are so small that threads bring nothing, and on a busy machine waiting for one another costs them
+    ten times as much.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(max(1, (os.cpu_count() or 1) // workers))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def side_by_side(clock: Clock, workers: int) -> int:
+    """How many runs at once: in a short time those of this process alone, since others would take long to start."""
+    return workers if clock.left > WORTH_STARTING else 1
 
 
 def run_until(planned: list[PlannedRun], store: Store, clock: Clock, workers: int, quiet: bool = False) -> None:
@@ -74,18 +94,28 @@ def run_until(planned: list[PlannedRun], store: Store, clock: Clock, workers: in
     missing = [run for run in sorted(planned, key=lambda run: run.seed) if store.result(run.id) is None]
     if not missing:
         return
-    side_by_side = workers if clock.left > WORTH_STARTING else 1
-    engine = make_engine("local", workers=side_by_side)(missing, store)
-    with progress_bar() as bar, contextlib.closing(engine), stopping_after(clock.left):  # type: ignore[type-var]
+    engine = make_engine("local", workers=side_by_side(clock, workers))(missing, store)
+    with progress_bar() as bar, threads_of_a_run(workers), contextlib.closing(engine):  # type: ignore[type-var]
         bar.disable = quiet
         task = bar.add_task("Training heads", total=len(planned), completed=len(planned) - len(missing))
-        for run, _ in engine:
-            bar.update(task, description=f"Trained {run.method} on {run.split.name}", advance=1)
+        with stopping_after(clock.left):
+            for run, outcome in engine:
+                if clock.left <= 0:
+                    if outcome == "failed":
+                        store.clear_failure(run.id)  # for want of time, not by itself
+                    break
+                bar.update(task, description=f"Trained {run.method} on {run.split.name}", advance=1)
+        if clock.left <= 0:
+            bar.update(task, description="Time is up, ending the runs")
 
 
 @contextlib.contextmanager
 def stopping_after(seconds: float) -> Iterator[None]:
-    """Leave the block quietly when the time is up, whatever it waits for (in the main thread; elsewhere it runs on)."""
+    """Leave the block quietly when the time is up, whatever it waits for (in the main thread; elsewhere it runs on).
+
+    What is interrupted may turn the exception into another one, or swallow it (a thread that was just being started
+    does): it is raised again every few seconds until the block is left.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -94,7 +124,7 @@ def stopping_after(seconds: float) -> Iterator[None]:
         raise _TimeIsUp
 
     previous = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, max(0.001, seconds))
+    signal.setitimer(signal.ITIMER_REAL, max(0.001, seconds), AGAIN)
     try:
         yield
     except _TimeIsUp:
@@ -133,9 +163,12 @@ def not_run(planned: list[PlannedRun], kept: list[PlannedRun], store: Store) -> 
     failed = {run.method: reason for run in left_out if (reason := store.failure(run.id))}
     told = [f"{method} failed: {reason.strip().splitlines()[-1]}" for method, reason in failed.items()]
     seeds = {method: len({run.seed for run in kept if run.method == method}) for method in _methods(planned)}
-    never = [method for method, count in seeds.items() if count == 0 and method not in failed]
-    if never:
+    lacking = [method for method, count in seeds.items() if count == 0 and method not in failed]
+    begun = {run.method for run in left_out if store.result(run.id) is not None}
+    if never := [method for method in lacking if method not in begun]:
         told.append(f"No time was left for {', '.join(never)}.")
+    if partly := [method for method in lacking if method in begun]:
+        told.append(f"Not finished on every split in the time given, and so not ranked: {', '.join(partly)}.")
     return told
 
 

@@ -17,9 +17,9 @@ METHODS: dict[str, str | dict[str, Any]] = {
 }
 SEEDS = 5
 FEATURE_SHARE = 0.4  # of the time, for features
-# Kept back for ending the runs, scores, forecast and page: a share, and so many seconds or what so many runs take
-# beside their steps, whichever is more; on a busy machine all of these grow together.
-REPORT_SHARE, REPORT_SECONDS, REPORT_RUNS = 0.08, 15.0, 15
+# Kept back for ending the runs, scores, forecast and page: a share, and so many seconds. As soon as it is known what a
+# run takes beside its steps: what so many of them do, or a few seconds; on a busy machine all of these grow together.
+REPORT_SHARE, REPORT_SECONDS, REPORT_RUNS, FEWEST_SECONDS = 0.08, 15.0, 15, 6.0
 PICTURES_A_MINUTE = 400  # at 33 a second, their evaluation view takes a fifth of the time
 FEW_PICTURES = 8  # of a class; rather fewer classes than fewer pictures of each
 MOST_VIEWS = 8
@@ -43,7 +43,7 @@ class Sized:
     backbone: str
     views: int
     size: Size
-    fixed: float  # seconds that the slowest run took beside its steps
+    fixed: float  # seconds that a run took beside its steps, the median over methods
 
     @classmethod
     def of(cls, kept: dict[str, Any]) -> Sized:
@@ -61,6 +61,7 @@ LADDER = (
     Size(3, 4, 200),
     Size(2, 4, 150),
     Size(1, 3, 100),
+    Size(1, 3, 50),
 )
 
 
@@ -91,8 +92,8 @@ class Clock:
         return self.total - self.kept_back - self.spent
 
     def learn(self, fixed: float) -> None:
-        """Keep more back where the machine turns out to be slow, by what a run takes beside its steps."""
-        self.kept_back = max(self.kept_back, REPORT_SHARE * self.total + REPORT_RUNS * fixed)
+        """Keep back what fits the speed of the machine, by what a run takes beside its steps."""
+        self.kept_back = REPORT_SHARE * self.total + max(FEWEST_SECONDS, REPORT_RUNS * fixed)
 
 
 def reduction(minutes: float, images: int, classes: int) -> dict[str, int]:

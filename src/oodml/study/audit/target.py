@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -46,6 +46,19 @@ def place(pictures: Pictures, splits: list[Split], target: tuple[Dataset, np.nda
         return Placed(found.n, fids)
     shared = shared_pictures(pictures.dataset, pictures.features, *target)
     return Placed(found.n, fids, found.target.mean, *found.target.interval(), len(other), shared)
+
+
+def by_rising_shift(splits: list[Split], placed: Placed) -> tuple[list[Split], Placed]:
+    """The splits with their distance over images, the scale that a target is placed on, and named in its order.
+
+    They were built by the distance of class means, whose order may be another.
+    """
+    rising = sorted(splits, key=lambda split: placed.fids[split.name])
+    named = [
+        replace(split, name=built.name, fid=placed.fids[split.name], fid_mode="images")
+        for built, split in zip(splits, rising, strict=True)
+    ]
+    return named, replace(placed, fids={split.name: split.fid or 0.0 for split in named})
 
 
 def shared_pictures(dataset: Dataset, features: np.ndarray, target: Dataset, target_features: np.ndarray) -> int:

@@ -9,7 +9,7 @@ from oodml.study.audit.target import Placed
 from oodml.study.results import METRIC
 from oodml.study.statistics import TRAINED, Comparison, StudyTable
 
-FEW_CLASSES = 10
+FEW_CLASSES, FEWEST_FOR_AN_INTERVAL = 10, 5
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,11 @@ class Expectation:
     high: float
     matched: float
 
+    @property
+    def has_interval(self) -> bool:
+        """A bootstrap over a handful of classes, or over classes that score alike, promises far too much."""
+        return self.test_classes >= FEWEST_FOR_AN_INTERVAL and f"{100 * self.low:.1f}" != f"{100 * self.high:.1f}"
+
 
 def verdict(table: StudyTable, best: str | None, untrained: str) -> tuple[str, str]:
     """(what to use, the sentence that says so and whether training beats the untrained backbone)."""
@@ -37,10 +42,9 @@ def verdict(table: StudyTable, best: str | None, untrained: str) -> tuple[str, s
     elif found.low != found.low:
         lead, doubt = found.difference, " of AGS, as far as one seed can tell"
     else:
-        lead, noise = found.difference, not found.distinguishable
-        low, high = (found.low, found.high) if lead > 0 else (-found.high, -found.low)  # of whoever leads
-        told = ", no more than noise" if noise else ""
-        doubt = f" of AGS{told} (95 % interval {100 * low:+.1f} to {100 * high:+.1f})"
+        lead, noise = found.difference, not _can_be_told(found)
+        told = ", which may be no more than noise" if noise else _in_both_seeds(found)
+        doubt = f" of AGS{told} ({found.interval})"
     points = f"{100 * abs(lead):.1f} points{doubt}"
     if noise:
         side = "ahead of" if lead > 0 else "behind"
@@ -51,6 +55,16 @@ def verdict(table: StudyTable, best: str | None, untrained: str) -> tuple[str, s
         f"Use the untrained backbone: training a head does not pay on this data, the best method, {best}, is behind it "
         f"by {points}. With more classes to train on this may change."
     )
+
+
+def _can_be_told(found: Comparison) -> bool:
+    """Whether to act on a difference. The interval of two seeds is so wide that it would never let one: there, as with
+    one seed, the better guess is taken where both agree, and the words say how little it is."""
+    return found.distinguishable or (len(found.by_seed) == 2 and found.unanimous)
+
+
+def _in_both_seeds(found: Comparison) -> str:
+    return "" if found.distinguishable else "; both seeds agree, but two cannot rule out chance"
 
 
 def training_against(table: StudyTable, best: str, untrained: str) -> Comparison | None:
@@ -78,9 +92,10 @@ def expectations(use: str, like: Expectation, unlike: Expectation | None, galler
             f"{100 * like.matched:.1f} % and {100 * unlike.matched:.1f} %."
         )
     if like.test_classes < FEW_CLASSES:
+        shown = ", as their intervals show" if all(x.has_interval for x in (like, unlike) if x is not None) else ""
         told.append(
             f"{like.test_classes} test classes are few: another choice of classes could move these numbers by many "
-            "points, as their intervals show."
+            f"points{shown}."
         )
     return told
 
@@ -109,4 +124,9 @@ def _about(x: Expectation) -> str:
 
 
 def _recall(x: Expectation) -> str:
-    return f"{100 * x.recall:.1f} % of the time (95 % interval over classes {100 * x.low:.1f} to {100 * x.high:.1f})"
+    share = f"{100 * x.recall:.1f} % of the time"
+    if x.has_interval:
+        return f"{share} (95 % interval over classes {100 * x.low:.1f} to {100 * x.high:.1f})"
+    few = x.test_classes < FEWEST_FOR_AN_INTERVAL
+    why = f"{x.test_classes} classes are too few for one" if few else "all test classes score alike"
+    return f"{share} (no interval: {why})"

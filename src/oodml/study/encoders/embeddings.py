@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +17,7 @@ from oodml._progress import stage
 from oodml.data import Dataset
 from oodml.shift import Split
 
+MANY_FUNCTIONS = 5  # of a module, too many to list them all
 Encoder = Callable[[list[Image.Image]], Any]
 
 
@@ -32,11 +34,37 @@ def find_encoder(address: str) -> Encoder:
             f"The module {module!r} of the encoder {address!r} cannot be imported ({error}). Give module:function, of "
             "an installed module or one in the current folder."
         ) from error
+    except Exception as error:
+        raise OodmlError(
+            f"The module {module!r} of the encoder {address!r} fails when it is imported: {_told(error)}. Put that "
+            f'right first; python -c "import {module}" shows where.'
+        ) from error
     encoder = getattr(found, name, None)
     if not callable(encoder):
-        there = sorted(key for key, value in vars(found).items() if callable(value) and not key.startswith("_"))
-        raise OodmlError(f"{module!r} has no function {name!r}; it has {', '.join(there) or 'none'}.")
+        there = [key for key, value in vars(found).items() if callable(value) and not key.startswith("_")]
+        shown = difflib.get_close_matches(name, there, n=1) or (there if len(there) < MANY_FUNCTIONS else [])
+        hint = f" Did you mean {' or '.join(f'{module}:{each}' for each in shown)}?" if shown else ""
+        raise OodmlError(f"The module {module!r} has no function {name!r}. Give module:function.{hint}")
     return encoder
+
+
+def _told(error: Exception) -> str:
+    """The kind of an error of the user's, and what it says."""
+    return f"{type(error).__name__}: {error}".rstrip(": ")
+
+
+def _encode(encoder: Encoder, pictures: list[Image.Image]) -> Any:
+    """Call the user's function; its errors are shown as its own."""
+    try:
+        return encoder(pictures)
+    except OodmlError:
+        raise
+    except Exception as error:
+        name = getattr(encoder, "__qualname__", type(encoder).__qualname__)
+        raise OodmlError(
+            f"The encoder {encoder.__module__}:{name} failed on {len(pictures)} pictures: {_told(error)}. It is given "
+            "a list of PIL images (RGB, of any size) and must return one vector for each."
+        ) from error
 
 
 def embed_pictures(
@@ -49,7 +77,7 @@ def embed_pictures(
     with stage("Embedding", len(wanted), quiet) as advance:
         for start in range(0, len(wanted), batch_size):
             rows = wanted[start : start + batch_size]
-            parts.append(_vectors(encoder([dataset.image(i) for i in rows]), len(rows), "The encoder"))
+            parts.append(_vectors(_encode(encoder, [dataset.image(i) for i in rows]), len(rows), "The encoder"))
             advance(len(rows))
     widths = {part.shape[1] for part in parts}
     if len(widths) > 1:

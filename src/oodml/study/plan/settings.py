@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from oodml._errors import OodmlError, unknown_name
 from oodml.config import RunConfig, explain_settings, read_settings
@@ -88,6 +89,14 @@ class StudyConfig(_Part):
     def _kind_of_splits(cls, value: Any) -> Any:
         if isinstance(value, Mapping):
             return OfficialSplits(**value) if "official" in value else BuildSplits(**value)
+        return value
+
+    @field_validator("seeds", "backbones", "embedding_dims", "shots", "generic", mode="after")
+    @classmethod
+    def _each_once(cls, value: list[Any] | None, info: ValidationInfo) -> list[Any] | None:
+        twice = [each for each, count in Counter(value or ()).items() if count > 1]
+        if twice:
+            raise OodmlError(f"{info.field_name}: {twice[0]} is listed more than once. Name each once.")
         return value
 
     @field_validator("run", mode="after")

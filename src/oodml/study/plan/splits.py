@@ -17,7 +17,7 @@ from oodml.study.plan.settings import BuildSplits, OfficialSplits, StudyConfig
 from oodml.study.store import Store
 from oodml.training.sets import choose_split
 
-FILE, PROGRESSION = "splits.json", "progression.json"
+SPLITS, PROGRESSION = "splits.json", "progression.json"
 
 
 def choose_splits(study: StudyConfig, dataset: Dataset, store: Store, quiet: bool = False) -> list[Split]:
@@ -51,15 +51,15 @@ def official_splits(wanted: OfficialSplits, dataset: str) -> Splits:
 
 def stored_splits(store: Store) -> list[Split]:
     """The splits that a study's folder holds; none before its first run."""
-    held = store.read_json(FILE)
-    return [] if held is None else [Split.from_json(each, f"{store.url}/{FILE}") for each in held["splits"]]
+    held = store.read_json(SPLITS)
+    return [] if held is None else [Split.from_json(each, f"{store.url}/{SPLITS}") for each in held["splits"]]
 
 
 def keep_splits_of(store: Store, other: Store) -> None:
     """Give another store the splits that this one holds, so that they are not built again there."""
-    held = store.read(FILE)
+    held = store.read(SPLITS)
     if held is not None:
-        other.write(FILE, held)
+        other.write(SPLITS, held)
 
 
 def split_hash(split: Split) -> str:
@@ -96,7 +96,12 @@ def _build(options: BuildSplits, dataset: Dataset, store: Store, quiet: bool) ->
 
 def _keep(splits: Splits, store: Store) -> None:
     # Through JSON and back: a recipe with tuples would not equal itself read again.
-    store.write_json(FILE, json.loads(json.dumps(series_to_json(splits))))
+    store.write_json(SPLITS, json.loads(json.dumps(series_to_json(splits))))
+    keep_progression(splits, store)
+
+
+def keep_progression(splits: Splits, store: Store) -> None:
+    """Write every step of the splits' construction, and which of them were chosen; nothing where none is known."""
     chosen = {split.fid for split in splits}
     steps = [{"step": i, "fid": s["fid"], "chosen": s["fid"] in chosen} for i, s in enumerate(splits.progression)]
     if steps:

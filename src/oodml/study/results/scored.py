@@ -26,8 +26,8 @@ def valid_scores(
     """Those of the scores that were computed on these splits, at this size (None: at any)."""
     if match is not None and held.get("match") != list(match):
         return {}
-    on = held.get("on", {})
-    return {split.name: held["splits"][split.name] for split in splits if on.get(split.name) == split_hash(split)}
+    named = {hashed: name for name, hashed in held.get("on", {}).items()}  # a split may have another name by now
+    return {s.name: held["splits"][named[split_hash(s)]] for s in splits if split_hash(s) in named}
 
 
 def scored_rows(store: Store, splits: Sequence[Split], match: Sequence[int] | None) -> list[Row]:

@@ -17,7 +17,9 @@ from oodml.study.encoders import file_name, score_pretrained
 from oodml.study.engines import Engine, make_engine
 from oodml.study.engines.execute import is_done
 from oodml.study.plan import (
+    PLAN,
     SETTINGS,
+    SPLITS,
     PlannedRun,
     StudyConfig,
     choose_splits,
@@ -30,8 +32,9 @@ from oodml.study.plan import (
 )
 from oodml.study.results import load_study, smallest_test_set, valid_scores
 from oodml.study.statistics import StudyTable
-from oodml.study.store import Store, open_store
+from oodml.study.store import AUDITED, Store, open_store
 
+MARKS = (SETTINGS, PLAN, SPLITS, AUDITED)  # any of them makes a folder that of a study
 POLL_SECONDS = 2.0  # between two looks at runs that somebody else works on
 
 
@@ -49,8 +52,8 @@ def run_study(
     once, the two share the work. `options` are the engine's: `workers=` (local), `address=`, `cpus=`, `gpus=` (ray).
     """
     store = open_store(out if out is not None else default_folder(study))
-    planned = prepare(study, store, quiet)
-    run_missing(planned, store, make_engine(engine, **options) if isinstance(engine, str) else engine, quiet)
+    chosen = make_engine(engine, **options) if isinstance(engine, str) else engine  # refused before a plan is written
+    run_missing(prepare(study, store, quiet), store, chosen, quiet)
     score_generic(study, store, quiet)
     return load_study(store)
 
@@ -62,10 +65,11 @@ def default_folder(study: StudyConfig) -> Path:
 def prepare(study: StudyConfig, store: Store, quiet: bool = False, claimed: bool = False) -> list[PlannedRun]:
     """The plan of a study, with its settings, its splits and the plan itself written into the store.
 
-    A store that holds another data set's study or audit is refused, unless it is `claimed`: an audit has compared the
-    pictures themselves, wherever they lie now.
+    A store that holds another data set's study or audit, or something else, is refused, unless it is `claimed`: an
+    audit has compared the pictures themselves, wherever they lie now.
     """
     if not claimed:
+        store.refuse_strangers("study", MARKS)
         _refuse_another_dataset(study, store)
     dataset = load_dataset(study.dataset)
     splits = choose_splits(study, dataset, store, quiet)
@@ -85,7 +89,7 @@ def _refuse_another_dataset(study: StudyConfig, store: Store) -> None:
         if _place_resolved(found) != own:
             named = " ".join(map(str, dataset_identity(found).values()))
             raise OodmlError(f"{store.url} holds the study {held.get('name')!r} of data set {named}; {advice}")
-    elif (audited := store.read_json("data.json")) is not None and own.get("root") != audited["root"]:
+    elif (audited := store.read_json(AUDITED)) is not None and own.get("root") != audited["root"]:
         # An audit that was stopped before it had planned its runs.
         raise OodmlError(f"{store.url} holds an audit of {audited['root']}; {advice}")
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
 
 from oodml._errors import OodmlError
 from oodml.study.statistics.ags import ags_weights
@@ -14,28 +15,45 @@ from oodml.study.statistics.ags import ags_weights
 
 @dataclass(frozen=True)
 class Comparison:
-    """AGS(first) − AGS(second), its bootstrap interval, and the sentence that says what it means."""
+    """AGS(first) − AGS(second), its bootstrap interval, and the sentence that says what it means.
+
+    `by_seed` are the differences of the single seeds; none where neither method was trained, so that nothing varies.
+    """
 
     first: str
     second: str
     difference: float
     low: float
     high: float
+    by_seed: tuple[float, ...] = ()
 
     @property
     def distinguishable(self) -> bool:
         return bool(self.low > 0 or self.high < 0)
 
     @property
+    def unanimous(self) -> bool:
+        """Whether all seeds say the same of who is ahead."""
+        return len({np.sign(each) for each in self.by_seed} | {np.sign(self.difference)}) == 1
+
+    @property
+    def interval(self) -> str:
+        """The interval of the lead, whoever has it, in words; two seeds tell little, and that is said."""
+        low, high = (self.low, self.high) if self.difference >= 0 else (-self.high, -self.low)
+        more = ", and more would narrow it" if len(self.by_seed) == 2 else ""
+        return f"95 % interval {100 * low:+.1f} to {100 * high:+.1f} over {len(self.by_seed)} seeds{more}"
+
+    @property
     def sentence(self) -> str:
         points = f"{100 * abs(self.difference):.1f} points of AGS"
         ahead, behind = (self.first, self.second) if self.difference >= 0 else (self.second, self.first)
+        if not self.by_seed:
+            return f"{ahead} is {points} ahead of {behind}; neither was trained here, so there are no seeds to compare."
         if np.isnan(self.low):
             return f"{ahead} is {points} ahead of {behind}, but one seed cannot say whether that is more than noise."
-        interval = f"95 % interval {100 * self.low:+.1f} to {100 * self.high:+.1f}"
         if self.distinguishable:
-            return f"{ahead} is {points} ahead of {behind} ({interval})."
-        return f"{self.first} and {self.second} cannot be told apart: {points} between them ({interval})."
+            return f"{ahead} is {points} ahead of {behind} ({self.interval})."
+        return f"{self.first} and {self.second} cannot be told apart: {points} between them ({self.interval})."
 
 
 def compare(
@@ -49,10 +67,13 @@ def compare(
 ) -> Comparison:
     """Paired bootstrap of the AGS difference; scores are (splits, seeds), the same splits and seeds for both methods.
 
-    AGS is linear in the scores, so AGS(first) − AGS(second) is a weighted sum over splits of the paired differences.
-    The runs of different splits are independent, so seeds are drawn anew for each split. The splits themselves are
-    the benchmark, not a sample of one, and are not resampled. The spread of a resampled mean is short by
-    √(n / (n − 1)) at n seeds, which matters at five; the deviations are widened by it.
+    Whole seeds are drawn, the same for all splits: a seed sets the initial head and the order of the batches, and one
+    that is good or bad on every split is no rare thing. AGS is linear in the scores, so the difference of every seed is
+    all that is needed. The splits themselves are the benchmark, not a sample of one, and are not resampled.
+
+    The interval is ± t · √(n / (n − 1)) · the bootstrap's standard error: the spread of a resampled mean is short by
+    that root at n seeds, and with so few of them Student's t (n − 1 degrees of freedom) governs, not the normal. The
+    quantiles of the draws themselves would end at the outermost seeds, which two or three of them often do not reach.
     """
     a, b = np.asarray(first_scores, dtype=np.float64), np.asarray(second_scores, dtype=np.float64)
     if a.shape != b.shape or a.ndim != 2 or a.shape[0] != len(fids):
@@ -60,15 +81,11 @@ def compare(
             f"Comparing {first!r} with {second!r} needs the same splits and seeds for both: got scores of shape "
             f"{a.shape} and {b.shape} for {len(fids)} splits."
         )
-    paired = a - b
-    weights = ags_weights(fids)
-    difference = float(weights @ paired.mean(axis=1))
-    splits, seeds = paired.shape
-    if seeds == 1:
-        return Comparison(first, second, difference, float("nan"), float("nan"))
-    rng = np.random.default_rng(seed)
-    chosen = rng.integers(seeds, size=(draws, splits, seeds))
-    resampled = paired[np.arange(splits)[None, :, None], chosen].mean(axis=2)
-    spread = (resampled - paired.mean(axis=1)) * np.sqrt(seeds / (seeds - 1))
-    low, high = difference + np.quantile(spread @ weights, [0.025, 0.975])
-    return Comparison(first, second, difference, float(low), float(high))
+    by_seed = ags_weights(fids) @ (a - b)
+    difference, seeds = float(by_seed.mean()), len(by_seed)
+    half = float("nan")
+    if seeds > 1:
+        drawn = np.random.default_rng(seed).integers(seeds, size=(draws, seeds))
+        error = by_seed[drawn].mean(axis=1).std() * np.sqrt(seeds / (seeds - 1))
+        half = float(stats.t.ppf(0.975, seeds - 1) * error)
+    return Comparison(first, second, difference, difference - half, difference + half, tuple(by_seed.tolist()))

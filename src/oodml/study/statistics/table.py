@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations
 from pathlib import Path
@@ -154,7 +154,8 @@ class StudyTable:
         complete = ~(np.isnan(a) | np.isnan(b)).any(axis=0)
         if not complete.any():
             raise OodmlError(f"{first!r} and {second!r} have no seed in common that ran on every split.")
-        return compare(first, second, self.fids, a[:, complete], b[:, complete])
+        found = compare(first, second, self.fids, a[:, complete], b[:, complete])
+        return found if TRAINED in (self.kinds[first], self.kinds[second]) else replace(found, by_seed=())
 
     def comparisons(self, metric: str) -> list[Comparison]:
         """Every pair of ranked methods, the better one first, in the order of the ranking."""

@@ -13,6 +13,7 @@ from oodml._errors import OodmlError
 from oodml._files import atomic_file, explained
 
 EMBEDDINGS = "embeddings.safetensors"
+AUDITED = "data.json"  # which pictures an audit in this folder is about
 RESULT, FAILED, FEW_SHOT, TRANSFER = "result.json", "failed.json", "few_shot.json", "transfer.json"
 
 
@@ -48,6 +49,17 @@ class Store:
         path = self.root / folder
         found = (each.name for each in path.iterdir()) if path.is_dir() else ()
         return sorted(name for name in found if not name.startswith("."))  # those are files being written
+
+    def refuse_strangers(self, kind: str, marks: Iterable[str]) -> None:
+        """Refuse a place that holds something, but none of the files that mark a study or audit (`kind`): ours would
+        be scattered among somebody's pictures or papers."""
+        if self.root.is_file():
+            raise OodmlError(f"{self.url} is a file. Give --out a new folder.")
+        found = self.names("")
+        if found and not set(marks) & set(found):
+            raise OodmlError(
+                f"{self.url} holds something that is no {kind} ({found[0]}, for one). Give --out a new folder."
+            )
 
     def read_json(self, name: str) -> Any | None:
         content = self.read(name)
