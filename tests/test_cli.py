@@ -11,14 +11,17 @@ from oodml.cli import (  # noqa: F401 - registers the commands
     audit,
     demo,
     evaluate,
+    features,
+    fewshot,
     pretrained,
     report,
     splits,
+    splits_more,
     study_score,
     study_search,
     train,
 )
-from oodml.cli._app import app
+from oodml.cli._app import app, method_name
 from oodml.training import Interrupted
 
 
@@ -43,6 +46,35 @@ def test_an_error_is_one_sentence_without_a_traceback():
     assert done.returncode == 2
     assert "Did you mean 'glyphs'?" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("error", ["MemoryError('72 GiB')", "RuntimeError('[enforce] can\\'t allocate memory')"])
+def test_a_lack_of_memory_is_one_sentence(error):
+    code = f"import oodml.cli as c\ndef app(): raise {error}\nc.app = app\nc.main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "not enough memory" in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("features", "glyphs"), ("evaluate", "x.npz"), ("fewshot", "run"), ("train",)]
+    + [("splits", name, "glyphs") for name in ("build", "iid", "episodes")],
+)
+def test_a_seed_is_no_negative_number(command):
+    done = CliRunner().invoke(app, [*command, "--seed", "-1"])
+    assert done.exit_code == 2 and "'--seed'" in done.output
+
+
+def test_a_folder_instead_of_settings_is_answered_with_what_to_do(tmp_path):
+    done = CliRunner().invoke(app, ["train", str(tmp_path)])
+    assert isinstance(done.exception, oodml.OodmlError) and f"oodml train --dataset {tmp_path}" in str(done.exception)
+
+
+def test_a_demo_is_not_scattered_among_other_files(tmp_path):
+    (tmp_path / "mine.txt").touch()
+    done = CliRunner().invoke(app, ["demo", "--small", "--out", str(tmp_path)])
+    assert isinstance(done.exception, oodml.OodmlError) and "mine.txt" in str(done.exception)
+    assert [each.name for each in tmp_path.iterdir()] == ["mine.txt"]
 
 
 def test_start_up_loads_no_model_library():
@@ -78,11 +110,15 @@ def test_a_root_leaves_the_data_set_of_the_settings_as_it_is(trained_with, tmp_p
     config.write_text("seed: 1\n")
     assert trained_with(config, "--root", "here") == {"name": "folder", "root": "here"}
     assert trained_with("--root", "here") == {"name": "folder", "root": "here"}
+    assert trained_with("--dataset", tmp_path) == {"name": "folder", "root": str(tmp_path)}
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (["--run", "nosuch"], "There is no folder nosuch"),
+        (["--run", "nosuch", "--device", "tpu"], "device='tpu' is none torch knows"),
+        (["--run", "nosuch", "--dataset", "glyfs"], "no data set of that name"),
         (["--run", "r", "--root", "/nonexistent"], "give --dataset too"),
         (["file.npz", "--run", "r"], "give one of them"),
         (["file.npz", "--dataset", "glyphs", "--split", "default"], "--dataset, --split say what a run is tested on"),
@@ -134,3 +170,16 @@ def test_a_file_where_a_folder_is_wanted_is_called_a_file(command, tmp_path):
     file.touch()
     done = CliRunner().invoke(app, [*command, str(file)])
     assert isinstance(done.exception, oodml.OodmlError) and str(done.exception) == f"{file} is a file; give a folder."
+
+
+@pytest.mark.parametrize(
+    ("method", "name"),
+    [
+        ({"name": "plain", "loss": "triplet"}, "triplet"),
+        ({"name": "plain", "loss": {"name": "margin", "beta": 0.6}}, "margin"),
+        ({"name": "sharing", "base": "triplet"}, "sharing"),
+        (None, "margin"),
+    ],
+)
+def test_a_run_of_one_loss_is_called_by_it(method, name):
+    assert method_name(method) == name

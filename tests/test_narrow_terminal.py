@@ -1,18 +1,23 @@
 """What the commands print on a terminal of 80 columns: no number and no sentence is torn apart."""
 
+import importlib
 import io
+import pkgutil
 import re
 
 import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+import oodml.cli
 from oodml._progress import progress_bar
-from oodml.cli import fewshot, methods, pretrained  # noqa: F401 - they add their commands
 from oodml.cli._app import app, out, print_table
 from oodml.cli.methods import reflow
 from oodml.training import FewShot, PretrainedScore
 from oodml.training.few_shot_result import over_episodes
+
+for module in pkgutil.iter_modules(oodml.cli.__path__):
+    importlib.import_module(f"oodml.cli.{module.name}")  # they add their commands
 
 
 @pytest.fixture
@@ -68,6 +73,20 @@ def test_numbers_are_whole_however_many_columns_there_are(capsys):
     print_table("By FID", ["method", *(f"split number {i}" for i in range(12)), "AGS"], [("margin", *scores, "–")] * 2)
     shown = capsys.readouterr().out
     assert all(shown.count(score) == 2 for score in scores) and shown.count("margin") == 2
+
+
+@pytest.mark.usefixtures("narrow")
+def test_words_of_headings_stay_whole_where_they_can(capsys):
+    columns = ["method", *("alignment", "pi_inter", "pi_intra", "pi_ratio", "rho", "rho:drop10", "uniformity")]
+    print_table("Structure", columns, [("R-margin", *["0.5595"] * 7)])
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80 and any(all(name in line for name in columns) for line in lines)
+
+
+@pytest.mark.parametrize("group", [(), ("study",), ("splits",)])
+def test_help_cuts_no_summary(group):
+    shown = CliRunner(env={"COLUMNS": "80"}).invoke(app, [*group, "--help"]).stdout
+    assert not [line for line in shown.splitlines() if line.startswith("  ") and line.endswith(("...", "…"))]
 
 
 @pytest.mark.usefixtures("narrow")

@@ -16,7 +16,18 @@ from oodml import OodmlError
 from oodml.cli._app import app
 from oodml.shift import load_splits
 
-for module in ("splits", "splits_more", "shift", "audit", "features", "pretrained", "study", "study_score", "train"):
+for module in (
+    "splits",
+    "splits_more",
+    "shift",
+    "audit",
+    "evaluate",
+    "features",
+    "pretrained",
+    "study",
+    "study_score",
+    "train",
+):
     importlib.import_module(f"oodml.cli.{module}")
 
 
@@ -116,6 +127,48 @@ def test_episodes_are_added_to_every_split(zoo: Path, series: Path) -> None:
     too_many = run("splits", "episodes", series, "--root", zoo / "zoo", "--shots", "8", "-o", zoo / "never.json")
     assert "8 shots need at least 9 images" in str(too_many.exception)
     assert not (zoo / "never.json").exists()
+
+
+def test_splits_of_a_folder_find_it_again(zoo: Path, series: Path, tmp_path: Path) -> None:
+    assert run("splits", "verify", series).exit_code == 0
+    assert run("splits", "episodes", series, "--shots", "2", "-o", tmp_path / "episodes.json").exit_code == 0
+    told = json.loads(series.read_text())
+    for split in told["splits"]:
+        split["provenance"]["root"] = str(tmp_path / "gone")
+    (tmp_path / "moved.json").write_text(json.dumps(told))
+    lost = run("splits", "verify", tmp_path / "moved.json")
+    assert f"no longer at {tmp_path / 'gone'}: give it with --root" in str(lost.exception)
+    assert run("splits", "verify", tmp_path / "moved.json", "--root", zoo / "zoo").exit_code == 0
+
+
+def test_a_split_across_two_folders_names_them_by_their_places(zoo: Path, tmp_path: Path) -> None:
+    shutil.copytree(zoo / "zoo", tmp_path / "other")
+    file = tmp_path / "across.json"
+    made = run("splits", "across", zoo / "zoo", tmp_path / "other", "-o", file, "--backbone", "tiny")
+    assert made.exit_code == 0, made.output
+    (split,) = load_splits(file)
+    assert (split.name, split.test_dataset) == ("zoo-to-other", str(tmp_path / "other"))
+    assert run("splits", "verify", file).exit_code == 0
+    same = run("splits", "across", zoo / "zoo", zoo / "zoo", "-o", file, "--backbone", "tiny")
+    assert "across data sets needs two different ones" in str(same.exception)
+
+
+def test_show_draws_nothing_for_a_projection_that_is_none(series: Path, tmp_path: Path) -> None:
+    shown = run("splits", "show", series, "--projection", "foo", "--out", tmp_path)
+    assert "Unknown projection 'foo'" in str(shown.exception) and not list(tmp_path.iterdir())
+
+
+def test_an_empty_target_is_not_asked_for_classes(zoo: Path, tmp_path: Path) -> None:
+    shown = run("shift", zoo / "zoo", tmp_path)
+    assert str(shown.exception).endswith("give a folder that has some, with or without class folders.")
+
+
+def test_features_take_a_path_and_evaluate_reads_what_they_write(zoo: Path, tmp_path: Path) -> None:
+    file = tmp_path / "features.npz"
+    assert run("features", zoo / "zoo", "--backbone", "tiny", "-o", file).exit_code == 0
+    assert "scored: 64 images of 8 classes" in run("evaluate", file, "--metrics", "recall@1").stdout
+    with np.load(file) as written:
+        assert set(written) == {"embeddings", "labels", "classes"}
 
 
 def test_official_episodes_are_taken_over_or_refused(zoo: Path) -> None:

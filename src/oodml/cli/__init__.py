@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import sys
+from typing import NoReturn
 
 from rich.markup import escape
 
@@ -21,11 +22,24 @@ def main() -> None:
     try:
         app()
     except OodmlError as error:
-        console.print(f"[bold red]error[/] {escape(str(error))}", highlight=False, soft_wrap=True)
-        sys.exit(2)
-    except KeyboardInterrupt:
+        _fail(str(error))
+    except KeyboardInterrupt as stopped:
         console.print("stopped")
-        sys.exit(130)
+        sys.exit(getattr(stopped, "exit_code", 130))
+    except (MemoryError, RuntimeError) as error:  # torch's kind of memory error is a RuntimeError
+        if not _is_out_of_memory(error):
+            raise
+        _fail(f"There is not enough memory for this ({error}). Make it smaller: the batch, the pictures or their size.")
+
+
+def _fail(message: str) -> NoReturn:
+    console.print(f"[bold red]error[/] {escape(message)}", highlight=False, soft_wrap=True)
+    sys.exit(2)
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    words = ("allocate memory", "out of memory", "not enough memory")
+    return isinstance(error, MemoryError) or any(each in str(error) for each in words)
 
 
 __all__ = ["app", "main"]

@@ -9,6 +9,7 @@ from typing import Any
 import typer
 from rich import box
 from rich.console import Console, JustifyMethod
+from rich.measure import Measurement
 from rich.table import Table
 
 import oodml
@@ -78,26 +79,50 @@ def chosen_dataset(dataset: str | None, root: str | None) -> dict[str, Any] | No
         if root is not None:
             raise OodmlError("--root says where the pictures of --dataset are: give --dataset too.")
         return None
-    return {"name": dataset} if root is None else with_root(dataset, root)
+    from oodml.cli._pictures_in import dataset_settings
+
+    return dataset_settings(dataset, root)
+
+
+def method_name(method: Any) -> str:
+    """What a user calls a method: a run of one loss alone has the name of the loss."""
+    from oodml.methods import method_spec
+
+    spec = method_spec(method or "margin")
+    loss = spec.get("loss", "margin") if spec["name"] == "plain" else spec["name"]
+    return loss if isinstance(loss, str) else loss["name"]
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print a table; columns of numbers are right-aligned, and where it is wider than the terminal, words are folded.
 
-    A number is never broken or cut. The first column, what a row is about, is folded only beside another one of text.
+    A number is never broken or cut, and a word of a heading only where all of them cannot stand side by side. The first
+    column, what a row is about, is folded only beside another one of text.
     """
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     texts = [[str(cell) for cell in row] for row in rows]
+    unbounded = out.options.update(max_width=10_000)  # a measure within the terminal would always fit
+    # The columns move together before a heading is broken.
+    for whole_words, padding in ((True, 1), (True, 0), (False, 1)):
+        table = _table(title, columns, texts, whole_words, padding)
+        if Measurement.get(out, unbounded, table).minimum <= out.width:
+            break
+    out.print(table, crop=False)
+
+
+def _table(title: str, columns: Sequence[str], texts: list[list[str]], whole_words: bool, padding: int) -> Table:
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, padding))
     numeric = [_are_numbers([row[i] for row in texts]) for i in range(len(columns))]
     for i, column in enumerate(columns):
         # Not no_wrap for numbers: that would keep a long heading on one line too.
         whole = i == 0 and all(numeric[1:])
-        width = max(len(row[i]) for row in texts) if texts and (whole or numeric[i]) else None
+        width = max(len(row[i]) for row in texts) if texts and (whole or numeric[i]) else 1
+        if whole_words:
+            width = max([width, *map(len, column.split())])
         justify: JustifyMethod = "right" if numeric[i] else "left"
         table.add_column(column, justify=justify, overflow="fold", no_wrap=whole, min_width=width)
     for text in texts:
         table.add_row(*text)
-    out.print(table, crop=False)
+    return table
 
 
 def _are_numbers(texts: Sequence[str]) -> bool:

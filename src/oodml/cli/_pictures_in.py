@@ -43,16 +43,33 @@ class Described:
         return self.features, self.ds.labels, self.ds.classes
 
 
-def open_dataset(name: str, root: Path | None) -> Dataset:
+def open_dataset(name: str, root: Path | str | None) -> Dataset:
     """A data set by its name, or a folder or tar of class folders by its path."""
-    from oodml.data import dataset_records, load_dataset
+    from oodml.data import load_dataset
+
+    return quietly(load_dataset, dataset_settings(name, root))
+
+
+def dataset_settings(name: str, root: Path | str | None = None) -> dict[str, Any]:
+    """What a name with or without its place, or a path alone, says in settings."""
+    from oodml.data import dataset_records
 
     known = [each for record in dataset_records() for each in (record.name, *record.aliases)]
-    if name in known or root is not None:
-        return quietly(load_dataset, name, root=root)
-    if os.sep not in name and not Path(name).exists():
+    is_path = name not in known and (os.sep in name or Path(name).exists())
+    if is_path:
+        return {"name": "folder", "root": str(root or name)}
+    if name not in known and root is None:
         raise _neither_path_nor_name(name, known)
-    return quietly(load_dataset, "folder", root=Path(name))
+    return {"name": name} if root is None else {"name": name, "root": str(root)}
+
+
+def place_of(ds: Dataset) -> str | None:
+    """The folder or tar that a data set was read from; None for one that comes with the package."""
+    from oodml.data import FileSource, TarSource
+
+    if isinstance(ds.source, FileSource):
+        return str(ds.source.root)
+    return str(ds.source.path) if isinstance(ds.source, TarSource) else None
 
 
 def _neither_path_nor_name(name: str, known: list[str]) -> OodmlError:
@@ -69,6 +86,8 @@ def open_pictures(name: str, root: Path | None = None) -> Dataset:
     folder = Path(name).expanduser()
     if name in list_datasets() or not folder.is_dir():
         return open_dataset(name, root)
+    if not any(_is_picture(p) for p in folder.rglob("*")):
+        raise OodmlError(f"No pictures in {folder}: give a folder that has some, with or without class folders.")
     loose = sorted(p.name for p in folder.iterdir() if _is_picture(p))
     if not loose or any(p.is_dir() and not p.name.startswith(".") for p in folder.iterdir()):
         return open_dataset(name, root)
@@ -88,6 +107,12 @@ def readable(ds: Dataset) -> Dataset:
     from oodml.data import load_images
 
     return quietly(load_images, ds).dataset
+
+
+def made_from(data: Described) -> dict[str, str]:
+    """A split's provenance: its features, and where a folder was, so that later commands find it."""
+    place = place_of(data.ds) if data.ds.name == "folder" else None
+    return {**features_of(data), **({"root": place} if place else {})}
 
 
 def features_of(data: Described) -> dict[str, str]:

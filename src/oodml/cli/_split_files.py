@@ -23,14 +23,15 @@ def read_series(file: str) -> Splits:
     return Splits([Split.load(file)]) if "#" in file else load_splits(file)
 
 
+def counted_splits(series: Splits) -> str:
+    return f"{len(series)} split{'s' * (len(series) != 1)}"
+
+
 def describe_for(
     series: Splits, dataset: str | None, root: Path | None, backbone: str | None, weights: Path | None
 ) -> Described:
     """The data set that the splits name, described by the network that they were built with."""
-    name = dataset or series[0].dataset
-    if not name:
-        raise OodmlError("The splits do not say which data set they belong to: pass --dataset.")
-    ds = open_dataset(name, root)
+    ds = open_for(series, dataset, root)
     _check_classes(series, ds)
     built_with = series[0].provenance.get("backbone")
     chosen = backbone or (built_with if built_with and "fingerprint" in series[0].provenance else BACKBONE)
@@ -40,6 +41,20 @@ def describe_for(
         if split.provenance.get("fingerprint", data.ds.fingerprint) != data.ds.fingerprint:
             note(f"{split.name} was made from another copy of {ds.name}: distances may differ.")
     return data
+
+
+def open_for(series: Splits, dataset: str | None, root: Path | None) -> Dataset:
+    """The data set that was asked for, else the one that the splits name; a folder where it was when they were made."""
+    name = dataset or series[0].dataset
+    if not name:
+        raise OodmlError("The splits do not say which data set they belong to: pass --dataset.")
+    if name == "folder" and root is None:
+        was = series[0].provenance.get("root")
+        if was is None or not Path(was).exists():
+            gone = f"which is no longer at {was}" if was else "and do not say which"
+            raise OodmlError(f"The splits are of pictures in a folder, {gone}: give it with --root.")
+        root = Path(was)
+    return open_dataset(name, root)
 
 
 def _check_classes(series: Splits, ds: Dataset) -> None:

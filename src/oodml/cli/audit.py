@@ -26,9 +26,10 @@ def audit(
     workers: int = typer.Option(None, min=1, help="Runs side by side; default: one a core."),
     quiet: bool = typer.Option(False, help="No progress bars."),
 ) -> None:
-    """Which method, what recall on unseen classes like yours and unlike yours, and does training pay at all?
+    """Which method suits your pictures, and what to expect of it.
 
-    A frozen network describes the pictures; splits of rising shift are built from them, and a handful of
+    It says which recall to expect on unseen classes like yours and unlike yours, and whether training pays at all. A
+    frozen network describes the pictures; splits of rising shift are built from them, and a handful of
     methods is trained as a head on the features, sized to the time given.
     """
     began = time.monotonic()  # loading the libraries counts too

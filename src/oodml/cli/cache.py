@@ -16,7 +16,10 @@ def cache(
     clear: bool = typer.Option(False, "--clear", help="Remove what is listed; it is made again when it is needed."),
     unused_for: float = typer.Option(0, help="Only what was not used for so many days.", min=0),
 ) -> None:
-    """Decoded pictures and features that are kept between commands: how large they are, and when they were used."""
+    """Show what is kept between commands, or remove it.
+
+    Decoded pictures and features: how large they are, and when they were used.
+    """
     from oodml._cached import KINDS, cached, remove
     from oodml._files import cache_root
 

@@ -20,7 +20,10 @@ def datasets(
     root: Path = typer.Option(None, help="Where its pictures are: a folder or a .tar."),
     check: bool = typer.Option(False, "--check", help="Decode every picture, check the cache; fail on any problem."),
 ) -> None:
-    """List the data sets, or show what is in NAME: counts, classes, super-classes, the default split."""
+    """List the data sets, or show what is in NAME.
+
+    Counts, classes, super-classes, the default split.
+    """
     import warnings
 
     from oodml.data import dataset_records, load_dataset
@@ -62,11 +65,9 @@ def _show(ds: Dataset) -> None:
 
 
 def _where(ds: Dataset) -> str:
-    from oodml.data import FileSource, TarSource
+    from oodml.cli._pictures_in import place_of
 
-    if isinstance(ds.source, FileSource):
-        return str(ds.source.root)
-    return str(ds.source.path) if isinstance(ds.source, TarSource) else "comes with the package"
+    return place_of(ds) or "comes with the package"
 
 
 def _superclasses(ds: Dataset) -> str:

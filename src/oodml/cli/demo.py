@@ -16,7 +16,10 @@ def demo(
     ),
     small: bool = typer.Option(False, help="A few seconds instead of a few minutes: ten steps a run."),
 ) -> None:
-    """Features, splits of rising shift, three methods on each, a table and a report page; no download."""
+    """Do the whole job on an embedded data set, in minutes.
+
+    Features, splits of rising shift, three methods on each, a table and a report page; nothing is downloaded.
+    """
     from oodml.cli.study import show_study
     from oodml.reporting import report
     from oodml.study import run_study

@@ -22,7 +22,7 @@ _EMBEDDINGS, _LABELS = ("embeddings", "features", "x"), ("labels", "y")
 def evaluate_command(
     file: Path | None = typer.Argument(None, help="A .npz or .safetensors with `embeddings` (N, d) and `labels` (N)."),
     run: Path | None = typer.Option(None, help="Instead of a file: a finished run, whose model embeds the pictures."),
-    dataset: str | None = typer.Option(None, help="With --run: another data set than the run's."),
+    dataset: str | None = typer.Option(None, help="With --run: other pictures than the run's, whole unless --split."),
     root: str | None = typer.Option(None, help="With --dataset: where its pictures are."),
     split: str | None = typer.Option(None, help="With --run: test on the test classes of this split."),
     metrics: str = typer.Option("", help="Comma-separated names; default: recall, map, r-precision, nmi, f1."),
@@ -32,11 +32,14 @@ def evaluate_command(
     rerank: str = typer.Option("", help="query-expansion or k-reciprocal."),
     normalise: bool = typer.Option(False, help="Divide each embedding by its norm first."),
     interval: bool = typer.Option(False, help="Add a 95 % bootstrap interval over classes."),
-    device: str = typer.Option("cpu", help="cpu, cuda or cuda:N."),
-    seed: int = typer.Option(0, help="Of k-means and of the draws of matched recall."),
+    device: str = typer.Option("cpu", help="auto, cpu, cuda or cuda:N."),
+    seed: int = typer.Option(0, min=0, help="Of k-means and of the draws of matched recall."),
     as_json: bool = typer.Option(False, "--json", help="Print JSON (fractions) instead of a table (per cent)."),
 ) -> None:
-    """Score embeddings: exact retrieval, clustering and thresholds, from one neighbour search."""
+    """Score embeddings in a file, or those of a finished run.
+
+    Exact retrieval, clustering and thresholds, from one neighbour search.
+    """
     from oodml.evaluation import evaluate
 
     given = _one_of(file, run, {"--dataset": dataset, "--root": root, "--split": split})
@@ -61,6 +64,16 @@ def evaluate_command(
         typer.echo(json.dumps({"scores": finite, "intervals": intervals, "notes": scores.notes}, indent=1))
     else:
         _print(given, scores, intervals)
+        out.print(f"scored: {_count(labels)}", highlight=False)
+
+
+def _count(labels: Any) -> str:
+    """How much was scored: which classes are meant is not always what a reader expects."""
+    import numpy as np
+
+    found = np.asarray(labels)
+    classes = f" of {len(np.unique(found)):,} classes" if found.ndim == 1 else ""
+    return f"{len(found):,} images{classes}"
 
 
 def _print(file: Path, scores: Scores, intervals: dict[str, tuple[float, float]]) -> None:

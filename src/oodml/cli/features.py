@@ -7,29 +7,32 @@ from pathlib import Path
 import typer
 
 from oodml.cli._app import app, out
+from oodml.cli._pictures_in import DATASET, ROOT_OPTION, open_dataset, quietly, readable
 
 
 @app.command()
 def features(
-    dataset: str = typer.Argument(help="A data set's name; `oodml datasets` lists them."),
-    root: Path = typer.Option(None, help="Where the data set lies, for those that are not embedded."),
+    dataset: str = DATASET,
+    root: Path = ROOT_OPTION,
     backbone: str = typer.Option("tf_efficientnet_lite0", help="A registered backbone or any timm model."),
     weights: Path = typer.Option(None, help="A weights file (.pth, .safetensors) instead of the published weights."),
-    views: int = typer.Option(0, help="How many augmented copies to add to the evaluation view."),
-    per_class: int = typer.Option(None, help="At most so many pictures a class; enough for measuring shift."),
+    views: int = typer.Option(0, min=0, help="How many augmented copies to add to the evaluation view."),
+    per_class: int = typer.Option(None, min=1, help="At most so many pictures a class; enough for measuring shift."),
     size: int = typer.Option(None, help="Side of the pictures in pixels; default: the data set's, at least 64."),
     device: str = typer.Option("auto", help="auto, cpu or cuda."),
-    seed: int = typer.Option(0, help="Seed of the augmented views and of --per-class."),
-    output: Path = typer.Option(None, "--output", "-o", help="Write features, labels and classes to this .npz file."),
+    seed: int = typer.Option(0, min=0, help="Seed of the augmented views and of --per-class."),
+    output: Path = typer.Option(None, "--output", "-o", help="Write embeddings, labels and classes to this .npz file."),
 ) -> None:
-    """Compute pooled features of every picture of DATASET; they are cached, a second call is instant."""
+    """Compute pooled features of every picture of DATASET.
+
+    They are cached: a second call is instant.
+    """
     import numpy as np
 
     import oodml
     from oodml._files import atomic_file
-    from oodml.cli._pictures_in import quietly, readable
 
-    ds = readable(quietly(oodml.load_dataset, dataset, root=root))
+    ds = readable(open_dataset(dataset, root))
     if per_class:
         ds = ds.sample(per_class, seed=seed)
     options = {"weights": weights, "views": views, "size": size, "device": device, "seed": seed}
@@ -39,5 +42,5 @@ def features(
     if output:
         target = output if output.suffix == ".npz" else output.with_name(f"{output.name}.npz")
         with atomic_file(target) as temporary, temporary.open("wb") as file:
-            np.savez(file, features=found, labels=ds.labels, classes=np.array(ds.classes))
+            np.savez(file, embeddings=found, labels=ds.labels, classes=np.array(ds.classes))
         out.print(f"written to {target}", highlight=False, soft_wrap=True)

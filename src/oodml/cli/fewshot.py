@@ -32,12 +32,15 @@ def fewshot_command(
     ),
     exact: bool = typer.Option(False, help="Fresh augmentations at every step, as published: far slower."),
     views: int | None = typer.Option(None, help="Augmented views computed once; default: as many as the run has."),
-    seed: int = typer.Option(0, help="Of batches, mining and augmentation."),
+    seed: int = typer.Option(0, min=0, help="Of batches, mining and augmentation."),
     device: str = typer.Option("auto", help="auto, cpu, cuda."),
     save: bool = typer.Option(False, help="Store the result in the run's few_shot.json, where reports find it."),
     as_json: bool = typer.Option(False, "--json", help="Print JSON (fractions) instead of a table (per cent)."),
 ) -> None:
-    """Fine-tune the last layer of RUN on a few images of every test class, and score the others before and after."""
+    """Adapt a finished run to a few images of every test class.
+
+    The last layer of RUN is fine-tuned on them, and the other images are scored before and after.
+    """
     from oodml._progress import console
     from oodml.training import save_few_shot
     from oodml.training.fewshot import few_shots

@@ -36,7 +36,8 @@ def methods_command(
         return
     print_table("Methods", ["method", "what it does"], [[r.name, escape(r.summary)] for r in kinds["method"]])
     losses = [
-        [r.name, r.default_miner or "–", "yes" if r.has_parameters else "–", escape(r.summary)] for r in kinds["loss"]
+        [", ".join((r.name, *r.aliases)), r.default_miner or "–", "yes" if r.has_parameters else "–", escape(r.summary)]
+        for r in kinds["loss"]
     ]
     print_table(
         "Losses: a name is short for the method 'plain'", ["loss", "default miner", "learns", "what it does"], losses

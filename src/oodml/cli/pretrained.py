@@ -31,7 +31,10 @@ def pretrained_command(
     device: str = typer.Option("auto", help="auto, cpu, cuda."),
     as_json: bool = typer.Option(False, "--json", help="Print JSON (fractions) instead of a table (per cent)."),
 ) -> None:
-    """Score published encoders on the test classes of every split, as they are."""
+    """Score published encoders as they are, without training.
+
+    Each on the test classes of every split.
+    """
     names = [name.strip() for name in metrics.split(",")]
     if study is not None:
         if dataset is not None or root is not None or splits != "default":

@@ -19,7 +19,10 @@ def report_command(
     metric: str | None = typer.Option(None, help="What the answer, the first views and the figures are about."),
     title: str | None = typer.Option(None, help="The heading of the page; default: the data set's name."),
 ) -> None:
-    """One self-contained page: the answer in words, charts, tables, retrieval galleries, how it was made."""
+    """Write the page of a study, one file that loads nothing.
+
+    The answer in words, charts, tables, retrieval galleries, how it was made.
+    """
     from oodml.reporting import report
 
     written = report(study, page, figures, metric, title)

@@ -33,11 +33,14 @@ def shift(
     backbone: str = BACKBONE_OPTION,
     weights: Path = WEIGHTS_OPTION,
 ) -> None:
-    """Distance of TARGET from TRAIN, its place among the shifts inside TRAIN, and the pictures both share."""
+    """How far are new pictures from those trained on?
+
+    The distance of TARGET from TRAIN, its place among the shifts inside TRAIN, and the pictures both share.
+    """
     import oodml
 
-    source = describe(open_pictures(train, train_root), backbone, weights)
-    other = describe(open_pictures(target, target_root), backbone, weights)
+    opened = [open_pictures(train, train_root), open_pictures(target, target_root)]  # both, before anything is computed
+    source, other = (describe(ds, backbone, weights) for ds in opened)
     rows: list[tuple[Any, ...]] = [
         ("images", f"{len(source.ds):,} and {len(other.ds):,}"),
         ("FID over images", f"{oodml.fid(source.features, other.features):.2f}"),

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import typer
 
-from oodml.cli._app import app, out, print_table
+from oodml.cli._app import app, method_name, out, print_table
 
 
 @app.command("spaces")
@@ -20,8 +19,9 @@ def spaces_command(
     gap: bool = typer.Option(False, "--gap", help="Also score every space on train and test classes."),
     device: str = typer.Option("cpu", help="auto, cpu, cuda."),
 ) -> None:
-    """Neighbours of other classes and maps with thumbnails in each embedding of a run, and in its features.
+    """Draw what each embedding inside a run sees, as a page.
 
+    Neighbours of other classes and maps with thumbnails, in each embedding and in the features.
     For `sharing` these are φ (discriminative), φ* (shared) and both concatenated; for `diva` its four.
     """
     from oodml._files import check_writable
@@ -44,7 +44,7 @@ def spaces_command(
     mapped, queries = choose_shown(spaces.labels)
     scored = generalisation_gap(run, dataset, device=device) if gap else []
     shown = Shown(
-        title=f"{config.dataset_name}: the spaces of {_method_name(config.method)}",
+        title=f"{config.dataset_name}: the spaces of {method_name(config.method)}",
         subtitle=f"{run.name}, {side} classes",
         dataset=spaces.dataset,
         rows={name: rows.numpy() for name, rows in spaces.rows.items()},
@@ -64,12 +64,3 @@ def spaces_command(
     out.print(f"Spaces: {written.resolve()}", soft_wrap=True)
     if figures is not None:
         out.print(f"Figures: {figures.resolve()}", soft_wrap=True)
-
-
-def _method_name(method: Any) -> str:
-    """What a user calls the method: a run of one loss alone has the name of the loss."""
-    from oodml.methods import method_spec
-
-    spec = method_spec(method or "margin")
-    loss = spec.get("loss", "margin") if spec["name"] == "plain" else spec["name"]
-    return loss if isinstance(loss, str) else loss["name"]

@@ -19,15 +19,16 @@ from oodml.cli._pictures_in import (
     both,
     describe,
     features_of,
+    made_from,
     open_dataset,
     quietly,
 )
-from oodml.cli._split_files import FILE, describe_for, read_series, ruler_for
+from oodml.cli._split_files import FILE, counted_splits, describe_for, open_for, read_series, ruler_for
 
 if TYPE_CHECKING:
     from oodml.shift import Split, Splits
 
-splits = typer.Typer(help="Build, show, verify and compare train-test splits of rising shift.", no_args_is_help=True)
+splits = typer.Typer(help="Train-test splits of rising shift: build, show, verify.", no_args_is_help=True)
 app.add_typer(splits, name="splits")
 
 
@@ -42,12 +43,15 @@ def build(
     keep: float = typer.Option(0.5, help="Share of the pictures that must remain."),
     swaps: int = typer.Option(None, "--swaps-per-step", help="Classes exchanged a step and side."),
     fid_mode: str = MODE,
-    seed: int = typer.Option(0, help="Of the validation classes and of a random start."),
+    seed: int = typer.Option(0, min=0, help="Of the validation classes and of a random start."),
     root: Path = ROOT_OPTION,
     backbone: str = BACKBONE_OPTION,
     weights: Path = WEIGHTS_OPTION,
 ) -> None:
-    """Build splits whose shift rises evenly, by swapping and removing classes."""
+    """Build splits whose shift rises evenly.
+
+    Classes are swapped between the sides and then removed, and splits chosen at even distances.
+    """
     from oodml.shift import Split, build_splits, save_splits
 
     ds = open_dataset(dataset, root)
@@ -70,7 +74,7 @@ def build(
         fid_mode=fid_mode,
         seed=seed,
         dataset=ds.name,
-        provenance=features_of(data),
+        provenance=made_from(data),
     )
     save_splits(output, series)
     rows = [
@@ -79,7 +83,7 @@ def build(
     ]
     columns = ["split", "stage", "step", "classes", "images", "FID"]
     print_table(f"{ds.name}, {backbone}, FID over {fid_mode}", columns, rows)
-    out.print(f"{len(series)} splits in {output}", soft_wrap=True)
+    out.print(f"{counted_splits(series)} in {output}", soft_wrap=True)
 
 
 @splits.command()
@@ -95,9 +99,13 @@ def show(
     dataset: str = typer.Option(None, help="Default: the one the splits name."),
     test_root: Path = TEST_ROOT,
 ) -> None:
-    """Print classes, images, FID and KID; draw the progression and a map of easy, medium and hard splits."""
-    from oodml.shift.pictures import draw_map, draw_progression
+    """Print sizes and distances of splits, and draw them.
 
+    Classes, images, FID and KID; pictures of the progression and of a map of easy, medium and hard splits.
+    """
+    from oodml.shift.pictures import check_projection, draw_map, draw_progression
+
+    check_projection(projection)  # before anything is computed or drawn
     series = read_series(file)
     data = describe_for(series, dataset, root, backbone, weights)
     ruler = ruler_for(series, data, test_root, weights)
@@ -132,9 +140,12 @@ def verify(
     weights: Path = WEIGHTS_OPTION,
     dataset: str = typer.Option(None, help="Default: the one the splits name."),
     test_root: Path = TEST_ROOT,
-    tolerance: float = typer.Option(1e-3, help="Largest relative difference of the distances."),
+    tolerance: float = typer.Option(1e-3, min=0, help="Largest relative difference of the distances."),
 ) -> None:
-    """Check a split file against its data set and compute its distances again; fails if something differs."""
+    """Check a split file against its data set.
+
+    The distances are computed again; it fails if something differs.
+    """
     from oodml.shift import episode_indices
 
     series = read_series(file)
@@ -167,16 +178,19 @@ def episodes(
     output: Path = typer.Option(None, "-o", "--out", help="Default: back into the file."),
     shots: list[int] = typer.Option([2, 5, 10], help="Support images a class; may be given several times."),
     count: int = typer.Option(10, "--episodes", help="Episodes of each number of shots."),
-    seed: int = typer.Option(0),
+    seed: int = typer.Option(0, min=0, help="Of the draw."),
     official: Path = typer.Option(None, help="Take the authors' episodes from this file, where its names resolve."),
     root: Path = ROOT_OPTION,
     dataset: str = typer.Option(None, help="Default: the one the splits name."),
 ) -> None:
-    """Add few-shot episodes to every split of a file: N support images of each test class, the rest are queries."""
+    """Add few-shot episodes to every split of a file.
+
+    N support images of each test class; the rest are queries.
+    """
     from oodml.shift import load_official_episodes, make_episodes, resolve_episodes, save_splits
 
     series = read_series(file)
-    ds = open_dataset(dataset or series[0].test_dataset or series[0].dataset, root)
+    ds = open_for(series, dataset or series[0].test_dataset, root)
     for i, split in enumerate(series):
         if official is None:
             for each in shots:

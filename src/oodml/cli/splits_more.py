@@ -17,10 +17,12 @@ from oodml.cli._pictures_in import (
     TEST_ROOT,
     WEIGHTS_OPTION,
     describe,
-    features_of,
+    made_from,
     open_dataset,
+    place_of,
     quietly,
 )
+from oodml.cli._split_files import counted_splits
 from oodml.cli.splits import splits
 
 
@@ -35,7 +37,10 @@ def compare(
     first_weights: Path = typer.Option(None, help="Weights of the first backbone."),
     second_weights: Path = typer.Option(None, help="Weights of the second backbone."),
 ) -> None:
-    """Build with two backbones and say how well their splits agree (the papers' check of backbone bias)."""
+    """Do splits depend on the backbone? Build with two.
+
+    Says how well their splits agree (the papers' check of backbone bias).
+    """
     from oodml.shift import Ruler, Split, agreement, build_splits
 
     ds = open_dataset(dataset, root)
@@ -71,12 +76,15 @@ def iid(
     dataset: str = DATASET,
     repeats: int = typer.Option(10, help="How many random halves."),
     fid_mode: str = MODE,
-    seed: int = typer.Option(0),
+    seed: int = typer.Option(0, min=0, help="Of the random halves."),
     root: Path = ROOT_OPTION,
     backbone: str = BACKBONE_OPTION,
     weights: Path = WEIGHTS_OPTION,
 ) -> None:
-    """The distance without shift: random halves of the same classes, beside the default split (ooDML, table 1)."""
+    """Measure the distance where there is no shift.
+
+    Random halves of the same classes, beside the default split (ooDML, table 1).
+    """
     from oodml.shift import Ruler, Split, iid_baseline
 
     data = describe(open_dataset(dataset, root), backbone, weights)
@@ -95,8 +103,8 @@ def iid(
 
 @splits.command()
 def across(
-    train: str = typer.Argument(help="Data set to train on."),
-    test: str = typer.Argument(help="Data set to test on."),
+    train: str = typer.Argument(help="Data set to train on: a name or a folder."),
+    test: str = typer.Argument(help="Data set to test on: a name or a folder."),
     output: Path = typer.Option(Path("across.json"), "-o", "--out", help="File for the split."),
     root: Path = ROOT_OPTION,
     test_root: Path = TEST_ROOT,
@@ -104,24 +112,32 @@ def across(
     backbone: str = BACKBONE_OPTION,
     weights: Path = WEIGHTS_OPTION,
 ) -> None:
-    """A split from the training classes of one data set to the test classes of another (ooDML, supplement C)."""
+    """Make a split from one data set to another.
+
+    The training classes of one against the test classes of the other (ooDML, supplement C).
+    """
     from oodml.shift import Ruler, Split, across_datasets, with_validation
 
     sets = [open_dataset(train, root), open_dataset(test, test_root)]
+    names = [ds.name for ds in sets]
+    if names[0] == names[1]:  # two folders have one name: they are told apart by their places
+        names = [place_of(ds) or ds.name for ds in sets]
     source, target = (
-        Split(ds.default_split.train, ds.default_split.test, name="default", dataset=ds.name) for ds in sets
+        Split(ds.default_split.train, ds.default_split.test, name="default", dataset=name)
+        for ds, name in zip(sets, names, strict=True)
     )
     split = across_datasets(with_validation(source), target, fid_mode=fid_mode)
+    split = replace(split, name="-to-".join(Path(name).stem for name in names))
     data = [describe(ds, backbone, weights) for ds in sets]
     distance = Ruler(*data[0].labelled, test=data[1].labelled).fid(split)
-    replace(split, fid=distance, provenance={**split.provenance, **features_of(data[0])}).save(output)
+    replace(split, fid=distance, provenance={**split.provenance, **made_from(data[0])}).save(output)
     print_table(
         "Across data sets",
         ["train", "test", "FID"],
         [
             (
-                f"{sets[0].name}, {len(split.train)} classes",
-                f"{sets[1].name}, {len(split.test)} classes",
+                f"{names[0]}, {len(split.train)} classes",
+                f"{names[1]}, {len(split.test)} classes",
                 f"{distance:.2f}",
             )
         ],
@@ -135,11 +151,14 @@ def import_official(
     dataset: str = typer.Argument(help="cub200, cars196 or sop."),
     output: Path = typer.Option(Path("official.json"), "-o", "--out", help="File for the series."),
 ) -> None:
-    """Read the official ooDML splits, without running anything a pickle contains."""
+    """Read the official ooDML splits.
+
+    Nothing that a pickle contains is run.
+    """
     from oodml.shift import load_official, save_splits
 
     series = load_official(file, dataset)
     save_splits(output, series)
     rows = [(s.name, len(s.train), len(s.val), len(s.test), "–" if s.fid is None else f"{s.fid:.2f}") for s in series]
     print_table(f"{dataset}, official splits", ["split", "train classes", "of which val", "test classes", "FID"], rows)
-    out.print(f"{len(series)} splits in {output}", soft_wrap=True)
+    out.print(f"{counted_splits(series)} in {output}", soft_wrap=True)

@@ -66,7 +66,7 @@ def plan_command(
     root: str | None = ROOT,
     setting: list[str] = CHANGES,
 ) -> None:
-    """Show the grid of a study, the number of its runs and how long they will take."""
+    """Show the runs of a study and how long they will take."""
     from oodml.study.running import default_folder, preview
 
     settings = _settings(study, setting, dataset, root)

@@ -14,7 +14,10 @@ from oodml.cli.study import FOLDER, study_app
 def list_command(
     name: str | None = typer.Argument(None, help="One preset, with its settings; or a part of names."),
 ) -> None:
-    """List the presets: what each reproduces, and what it still needs."""
+    """List the presets.
+
+    What each reproduces, and what it still needs.
+    """
     from itertools import groupby
 
     import yaml
@@ -56,7 +59,10 @@ def compare_command(
     folder: str = FOLDER,
     table: str | None = typer.Option(None, help="A published table, e.g. oodml-s5; default: all that fit."),
 ) -> None:
-    """Put a study beside the papers' numbers: ours, theirs, the difference and its 95 % interval."""
+    """Put a study beside the papers' numbers.
+
+    Ours, theirs, the difference and its 95 % interval.
+    """
     from oodml._errors import OodmlError
     from oodml.study import load_study
     from oodml.study.follow import few_shot_table

@@ -27,7 +27,10 @@ def score_command(
     batch_size: int = typer.Option(64, min=1, help="Pictures a call of the function."),
     quiet: bool = typer.Option(False, help="No progress bar."),
 ) -> None:
-    """Score an encoder on every split of a study and add it to the study's table and ranking."""
+    """Score an encoder of your own on every split.
+
+    It enters the study's table and ranking.
+    """
     from oodml.study import load_study
     from oodml.study.encoders import score_study
     from oodml.study.results import METRIC, ranking
@@ -54,7 +57,10 @@ def forecast_command(
     backbone: str = typer.Option("tf_efficientnet_lite0", help="Network whose features measure the shift."),
     quiet: bool = typer.Option(False, help="No progress bars."),
 ) -> None:
-    """The recall to expect on other pictures, read off a study's curve at their shift."""
+    """Say what recall to expect on other pictures.
+
+    It is read off the study's curve at their shift.
+    """
     from oodml.cli._pictures_in import open_pictures
     from oodml.study.audit import forecast_target, target_words
 
@@ -70,7 +76,10 @@ def leaderboard_command(
     output: Path = typer.Option(None, "--out", help="A .json or .md file; without, Markdown is printed."),
     metrics: str = typer.Option("", help="Comma-separated names; default: all that the study has."),
 ) -> None:
-    """Write the ranking of every method and encoder of a study, with what can be told apart."""
+    """Write the ranking of all methods and encoders.
+
+    With what can be told apart.
+    """
     from oodml._files import atomic_file
     from oodml.study import load_study
     from oodml.study.results import as_markdown, leaderboard

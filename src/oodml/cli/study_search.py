@@ -22,7 +22,10 @@ def search_command(
     metric: str = typer.Option("recall@1", help="What counts, on the validation classes."),
     setting: list[str] = typer.Option([], "--set", help="Any setting of the run as key=value."),
 ) -> None:
-    """Search a method's options on validation classes; the test classes are never touched (extra `search`)."""
+    """Search a method's options on validation classes.
+
+    The test classes are never touched. It needs Optuna (pip install optuna).
+    """
     import yaml
 
     from oodml.config import RunConfig
@@ -43,7 +46,10 @@ def retrieval_time_command(
     device: str = typer.Option("cpu", help="cpu or cuda."),
     dims: str = typer.Option("32,64,128,256,512,1024,2048", help="Sizes of the embedding."),
 ) -> None:
-    """Measure what the size of an embedding costs at search time, beside S2SD's table 3."""
+    """Measure what the size of embeddings costs in search.
+
+    Beside S2SD's table 3.
+    """
     from oodml.evaluation.retrieval_time import retrieval_seconds
     from oodml.study.published import published
 

@@ -14,7 +14,10 @@ def structure_command(
     base: str | None = typer.Option(None, help="A method: the others as relative change against it, in per cent."),
     side: str = typer.Option("train", help="Whose classes: train or test."),
 ) -> None:
-    """Show density and spectral decay of every trained method, or their change against one (S2SD figure 2)."""
+    """Show how methods shape the embedding space.
+
+    Density and spectral decay of every trained method, or their change against one (S2SD figure 2).
+    """
     import numpy as np
 
     from oodml._errors import unknown_name

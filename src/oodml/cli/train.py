@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from oodml.cli._app import app, out, parse_settings, print_table, with_root
+from oodml._errors import OodmlError
+from oodml.cli._app import app, method_name, out, parse_settings, print_table, with_root
+from oodml.cli._pictures_in import dataset_settings
 
 if TYPE_CHECKING:
     from oodml.training import Result
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 @app.command("train")
 def train_command(
     config: Path | None = typer.Argument(None, help="A YAML file of settings; the options below replace its values."),
-    dataset: str | None = typer.Option(None, help="Data set: glyphs, cub200, cars196, folder, ... (default: glyphs)."),
+    dataset: str | None = typer.Option(None, help="A data set's name, or a folder of class folders (default: glyphs)."),
     root: str | None = typer.Option(None, help="Where the data set's pictures are."),
     split: str | None = typer.Option(None, help="'default', a split file, or FILE#NAME for one of a series."),
     backbone: str | None = typer.Option(None, help="tiny, resnet50, tf_efficientnet_lite0, any timm name."),
@@ -31,7 +33,7 @@ def train_command(
     lr: float | None = typer.Option(None, help="Learning rate."),
     protocol: str | None = typer.Option(None, help="A paper's settings: revisiting, oodml, s2sd, sharing."),
     selection: str | None = typer.Option(None, help="val, val-then-full, last, or test (the papers' habit)."),
-    seed: int | None = typer.Option(None, help="The seed everything random derives from."),
+    seed: int | None = typer.Option(None, min=0, help="The seed everything random derives from."),
     folder: str | None = typer.Option(None, "--out", help="The run's folder; an unfinished run in it goes on."),
     device: str | None = typer.Option(None, help="auto, cpu, cuda."),
     setting: list[str] = typer.Option(
@@ -68,6 +70,13 @@ def train_command(
         "device": device,
     }
     values: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+    if config is not None and config.is_dir():
+        raise OodmlError(
+            f"{config} is a folder, and the first argument of train is a file of settings. To train on the pictures in "
+            f"it: oodml train --dataset {config}."
+        )
+    if dataset is not None and root is None:
+        values["dataset"] = _named(dataset)
     values |= parse_settings(setting) | ({"quiet": True} if quiet else {})
     if root is not None:
         of_file = read_settings(config, "settings") if config is not None else {}
@@ -78,9 +87,15 @@ def train_command(
     except Interrupted as stopped:
         if is_main_process():
             console.print(str(stopped))
-        sys.exit(130)
+        sys.exit(stopped.exit_code)
     if is_main_process():
         _show(result)
+
+
+def _named(dataset: str) -> str | dict[str, Any]:
+    """The data set as settings have it: one known by name stays a name, a path becomes a folder with its root."""
+    spec = dataset_settings(dataset)
+    return spec if "root" in spec else dataset
 
 
 def _show(result: Result) -> None:
@@ -91,7 +106,9 @@ def _show(result: Result) -> None:
         for name, gain in result.gain.items()
     ]
     columns = ["test classes, %", "untrained", f"selected ({data['selection']})", "gain", "last", "best on test"]
-    print_table(f"{data['dataset']['name']} · {data['config']['method']['name']} · seed {data['seed']}", columns, rows)
+    print_table(
+        f"{data['dataset']['name']} · {method_name(data['config']['method'])} · seed {data['seed']}", columns, rows
+    )
     seconds, rate, epoch = data["seconds"], data["images_per_second"], data["selected"]["epoch"]
     out.print(f"epoch {epoch:g} selected · {seconds:.1f} s · {rate:,.0f} images/s while training", highlight=False)
     out.print(f"run folder: {result.path}", highlight=False, soft_wrap=True)

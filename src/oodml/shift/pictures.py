@@ -93,20 +93,28 @@ def draw_map(
     return method
 
 
-def project(features: np.ndarray, method: str = "auto", seed: int = 0) -> tuple[str, np.ndarray]:
-    """(N, 2) positions of the rows on a map, and the method that made it."""
+def check_projection(method: str) -> None:
+    """Raise for a projection that there is not, or not here."""
     if method not in PROJECTIONS:
         raise unknown_name("projection", method, PROJECTIONS)
-    has_umap = importlib.util.find_spec("umap") is not None
-    if method == "umap" and not has_umap:
-        raise OodmlError("UMAP is not installed: pip install 'oodml[umap]', or choose tsne or pca.")
+    if method == "umap" and not _has_umap():
+        raise OodmlError("UMAP is not installed: pip install umap-learn, or choose tsne or pca.")
+
+
+def _has_umap() -> bool:
+    return importlib.util.find_spec("umap") is not None
+
+
+def project(features: np.ndarray, method: str = "auto", seed: int = 0) -> tuple[str, np.ndarray]:
+    """(N, 2) positions of the rows on a map, and the method that made it."""
+    check_projection(method)
     from sklearn.decomposition import PCA
 
     width = min(50, *features.shape)
     if method == "pca" or min(features.shape) <= 2 or len(features) < 10:
         return "pca", PCA(min(2, width), random_state=seed).fit_transform(features)
     reduced = PCA(width, random_state=seed).fit_transform(features)  # both are quadratic in noise dimensions
-    if method == "umap" or (method == "auto" and has_umap):
+    if method == "umap" or (method == "auto" and _has_umap()):
         import umap
 
         return "umap", umap.UMAP(random_state=seed, n_jobs=1).fit_transform(reduced)
