@@ -16,6 +16,7 @@ def test_the_example_runs(code, tmp_path, monkeypatch, capsys):
     easy, hard = re.findall(r"FID ([\d.]+): recall@1 ([\d.]+) -> ([\d.]+)", capsys.readouterr().out)
     assert float(easy[0]) < float(hard[0])
     assert float(easy[2]) > float(easy[1])
+    assert float(easy[2]) > float(hard[2])  # what the whole package is about
 
 
 @pytest.mark.parametrize("target", re.findall(r"\]\(([^)#]+)\)", README))
