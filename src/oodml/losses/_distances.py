@@ -110,22 +110,26 @@ def masked_logsumexp(values: Tensor, mask: Tensor, dim: int = 1) -> Tensor:
     return _MaskedLogSumExp.apply(values, mask, dim)
 
 
-def all_triplets_hinge(
-    matrix: Tensor, positives: Tensor, negatives: Tensor, margin: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Σ [m_ap − m_an + margin]₊ over every triplet of the anchors, how many terms are active, and how many there are.
+def all_triplets_mean(
+    matrix: Tensor, positives: Tensor, negatives: Tensor, margin: float, of_active: bool = False
+) -> Tensor:
+    """The mean of [m_ap − m_an + margin]₊ over every triplet of the anchors, or over those above 0; 0 without any.
 
-    The sum is linear in the matrix: an entry (a, p) counts as often as it has active negatives, an entry (a, n) is
-    subtracted as often as it is one. Only these counts are taken, without a graph: a cubic tensor is neither made nor
-    kept for the backward pass.
+    `positives` and `negatives` (a, b) are all there are. The sum is linear in the matrix: an entry (a, p) counts as
+    often as it has active negatives, an entry (a, n) is subtracted as often as it is one. Only these counts are taken,
+    without a graph: a cubic tensor is neither made nor kept for the backward pass.
     """
     with torch.no_grad():
         static = matrix.is_cuda or torch.compiler.is_compiling()
         weigh = triplet_weights_by_rank if static else triplet_weights_by_pair
-        weights, count = weigh(matrix, positives, negatives, margin)
-        triplets = torch.dot(positives.sum(1, dtype=matrix.dtype), negatives.sum(1, dtype=matrix.dtype))
-    total = torch.dot(weights.flatten(), matrix.flatten())
-    return torch.add(total, count, alpha=margin), count, triplets
+        weights, active = weigh(matrix, positives, negatives, margin)
+        terms = active
+        if not of_active:
+            counts = positives.sum(1, dtype=matrix.dtype)
+            terms = torch.dot(counts, matrix.shape[1] - 1 - counts)  # what is neither positive nor the anchor itself
+        terms = terms.clamp_min(1)
+        shares, offset = weights.div_(terms), active.mul_(margin).div_(terms)
+    return torch.dot(shares.flatten(), matrix.flatten()) + offset
 
 
 def triplet_weights_by_pair(
@@ -140,10 +144,11 @@ def triplet_weights_by_pair(
     weights, count = torch.zeros_like(matrix), matrix.new_zeros(())
     far = where_else(negatives, matrix, torch.inf)  # what is no negative is never near enough
     pairs = positives.flatten().nonzero()[:, 0]  # a·b + p
-    for pair in pairs.split(max(1, _BLOCK // b)):
+    block = max(1, _BLOCK // b)
+    for pair in pairs.split(block) if len(pairs) > block else (pairs,):
         a = pair // b
         reach = matrix.flatten().index_select(0, pair) + margin
-        active = (far.index_select(0, a) < reach[:, None]).to(matrix.dtype)
+        active = far.index_select(0, a).lt_(reach[:, None])  # 1 and 0, in the matrix's own type
         nearer = active.sum(1)
         weights.index_add_(0, a, active, alpha=-1).view(-1).index_add_(0, pair, nearer)
         count += nearer.sum()

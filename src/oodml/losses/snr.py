@@ -9,7 +9,7 @@ from torch import Tensor
 
 from oodml.losses import register_loss
 from oodml.losses._base import Tuples
-from oodml.losses._distances import Distances, active_mean, all_triplets_hinge
+from oodml.losses._distances import Distances, active_mean, all_triplets_mean
 from oodml.losses._tuples import TupleLoss
 from oodml.miners import Miner
 from oodml.miners._autograd import first_order
@@ -82,8 +82,8 @@ class SNR(TupleLoss):
     def compute(self, embeddings: Tensor, labels: Tensor, tuples: Tuples | None, anchors: int | None = None) -> Tensor:
         ratios = relative_noise(embeddings, anchors)
         if self.takes_all_triplets(tuples):
-            total, active, _ = all_triplets_hinge(ratios, *positives_and_negatives(labels, anchors), self.margin)
-            value = total / active.clamp_min(1)
+            masks = positives_and_negatives(labels, anchors)
+            value = all_triplets_mean(ratios, *masks, self.margin, of_active=True)
         else:
             near, far, mask = self.read_triplets(Distances(embeddings, anchors, unit=True), labels, tuples, ratios)
             value = active_mean(near - far + self.margin, mask)

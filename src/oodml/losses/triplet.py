@@ -7,7 +7,7 @@ from torch import Tensor
 
 from oodml.losses import register_loss
 from oodml.losses._base import Tuples
-from oodml.losses._distances import Distances, all_triplets_hinge, masked_mean
+from oodml.losses._distances import Distances, all_triplets_mean, masked_mean
 from oodml.losses._tuples import TupleLoss
 from oodml.miners import Miner
 from oodml.miners._checks import require_not_negative
@@ -32,8 +32,7 @@ class Triplet(TupleLoss):
         distances = Distances(embeddings, anchors, unit=True)
         if self.takes_all_triplets(tuples):
             matrix = distances.squared_matrix if self.squared else distances.matrix
-            total, _, triplets = all_triplets_hinge(matrix, *positives_and_negatives(labels, anchors), self.margin)
-            return total / triplets.clamp_min(1)
+            return all_triplets_mean(matrix, *positives_and_negatives(labels, anchors), self.margin)
         squared = distances.squared_matrix if self.squared else None
         near, far, mask = self.read_triplets(distances, labels, tuples, squared)
         return masked_mean(torch.relu(near - far + self.margin), mask)

@@ -186,10 +186,10 @@ def _sum_of_differences(weights: Tensor, x: Tensor, references: Tensor, unit: bo
     """
     mirrored = weights[:, : len(x)].T
     if len(x) == len(references):
-        weights = weights + mirrored
+        weights = (weights + mirrored).neg_()
         if not unit:
             weights.diagonal().sub_(weights.sum(1))  # then Σ_j W_ij (x_i − x_j) is one product
-        return (weights @ x).neg_()
+        return weights @ x
     pulled = torch.addmm(weights @ references, mirrored, x).neg_()
     return pulled if unit else pulled.addcmul_(weights.sum(1, keepdim=True) + mirrored.sum(1, keepdim=True), x)
 
