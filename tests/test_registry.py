@@ -1,11 +1,13 @@
 """The registry: scanning, entry points, frozen records, kind errors."""
 
 import dataclasses
+import functools
 import subprocess
 import sys
 from importlib.metadata import EntryPoint
 
 import pytest
+import torch
 
 from oodml import _registry
 from oodml._errors import OodmlError
@@ -129,13 +131,81 @@ def test_the_aliases_of_a_replaced_record_follow_it(animals):
     assert {animals.make(name) for name in ("steed", "horse", "pony", "nag")} == {"newest"}
 
 
-def test_a_scan_that_fails_is_not_taken_for_finished(monkeypatch):
-    broken = EntryPoint("broken", "fractions:Nothing", "oodml.test_animals")
-    monkeypatch.setattr(_registry, "entry_points", lambda group: [broken])
-    registry = Registry("animal", NOTHING, "oodml.test_animals")
+def test_a_scan_that_fails_is_not_taken_for_finished():
+    registry = Registry("animal", "oodml.there_is_no_such_package", "oodml.test_animals")
     for _ in range(2):
-        with pytest.raises(AttributeError, match="Nothing"):
+        with pytest.raises(ModuleNotFoundError, match="there_is_no_such_package"):
             registry.names()
+
+
+def test_a_broken_entry_point_is_named_and_the_others_stay(monkeypatch, animals):
+    entries = [
+        EntryPoint("broken", "fractions:Nothing", "oodml.test_animals"),
+        EntryPoint("gone", "no_such_module:Thing", "oodml.test_animals"),
+        EntryPoint("pony", "fractions:Fraction", "oodml.test_animals"),  # an alias of the horse
+        EntryPoint("good", "fractions:Fraction", "oodml.test_animals"),
+    ]
+    monkeypatch.setattr(_registry, "entry_points", lambda group: entries)
+    with pytest.warns(UserWarning, match="cannot be loaded") as told:
+        assert animals.names() == ["good", "horse"]
+    assert [("fractions:Nothing" in str(w.message), "no_such_module" in str(w.message)) for w in told] == [
+        (True, False),
+        (False, True),
+    ]
+    assert animals.make("pony", context={"size": 1})[0] == "horse"
+
+
+def test_threads_that_come_first_all_see_every_name():
+    program = """
+import threading, oodml
+found = []
+barrier = threading.Barrier(8)
+def look():
+    barrier.wait()
+    try:
+        found.append(type(oodml.make_miner("distance")).__name__)
+    except Exception as error:
+        found.append(str(error))
+threads = [threading.Thread(target=look) for _ in range(8)]
+[t.start() for t in threads]; [t.join() for t in threads]
+print(set(found))
+"""
+    assert run(program) == "{'DistanceWeighted'}"
+
+
+@pytest.mark.parametrize("name", [3, "", "two words", None])
+def test_a_name_is_one_word(animals, name):
+    with pytest.raises(OodmlError, match="is one word"):
+        animals.register(name, lambda: None, summary="x")
+    with pytest.raises(OodmlError, match="is one word"):
+        animals.register("fine", lambda: None, aliases=(name,))
+
+
+def test_one_alias_need_not_be_a_list(animals):
+    animals.register("donkey", lambda: "donkey", aliases="ass")
+    assert animals.make("ass") == "donkey" and animals["donkey"].aliases == ("ass",)
+
+
+def test_a_fact_that_no_record_has_is_refused(animals):
+    with pytest.raises(OodmlError, match=r"'papers'.*Did you mean 'paper'"):
+        animals.register("mule", lambda: None, papers="Darwin 1859")
+
+
+def test_what_is_made_already_is_no_factory(animals):
+    with pytest.raises(OodmlError, match="is made already: register Linear"):
+        animals.register("made", torch.nn.Linear(2, 2))
+
+
+def test_a_partial_is_described_by_what_it_calls(animals):
+    animals.register("tall", functools.partial(animals["horse"].factory, legs=8))
+    assert animals["tall"].summary == "An animal to ride on."
+
+
+def test_a_switch_is_true_or_false(animals):
+    animals.register("cow", lambda milk=True: milk, summary="x")
+    assert animals.make("cow", milk=False) is False
+    with pytest.raises(OodmlError, match="option milk of animal 'cow' is True or False, got 'no'"):
+        animals.make("cow", milk="no")
 
 
 def test_a_module_with_an_entry_point_may_be_imported_first(monkeypatch, tmp_path):

@@ -11,8 +11,10 @@ import importlib
 import inspect
 import pkgutil
 import sys
+import threading
+import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from dataclasses import replace as changed
 from importlib.metadata import entry_points
 from types import MappingProxyType
@@ -37,10 +39,6 @@ class Record:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "search", MappingProxyType(dict(self.search)))
-
-    @property
-    def needs_miner(self) -> bool:
-        return self.default_miner is not None
 
     @property
     def defaults(self) -> Mapping[str, Any]:
@@ -70,6 +68,7 @@ class Registry:
         self._context = frozenset(context)
         self._records: dict[str, Record] = {}
         self._aliases: dict[str, str] = {}
+        self._lock = threading.RLock()  # a thread that comes while another scans must wait for all names
         self._scanning = False
         self._done: set[str] = set()  # the steps of a scan that were finished
 
@@ -100,21 +99,40 @@ class Registry:
     def _add(
         self, name: str, factory: Callable[..., Any], summary: str, replace: bool, facts: Mapping[str, Any]
     ) -> None:
-        if not callable(factory):
-            raise OodmlError(f"The {self.kind} {name!r} needs a class or function to register, got {factory!r}.")
+        aliases = self._check(name, factory, facts)
         taken = self._records.keys() | self._aliases.keys()
-        aliases = tuple(facts.get("aliases", ()))
         for each in (name, *aliases):
             if each in taken and not replace:
                 raise OodmlError(
                     f"The {self.kind} {each!r} is registered already. Choose another name, or pass replace=True."
                 )
-        first_line = (inspect.getdoc(factory) or "").partition("\n")[0]
+        first_line = (inspect.getdoc(getattr(factory, "func", factory)) or "").partition("\n")[0]  # also of a partial
         record = Record(name, factory, summary or first_line, context=self._context, **{**facts, "aliases": aliases})
         inherited = [alias for each in (name, *aliases) for alias in self._free(each)]
         aliases = tuple(dict.fromkeys(alias for alias in (*aliases, *inherited) if alias != name))
         self._records[name] = changed(record, aliases=aliases)
         self._aliases.update(dict.fromkeys(aliases, name))
+
+    def _check(self, name: str, factory: Any, facts: Mapping[str, Any]) -> tuple[str, ...]:
+        """Refuse what would fail only later, when the name is used; returns the aliases."""
+        given = facts.get("aliases", ())
+        aliases = (given,) if isinstance(given, str) else tuple(given)
+        for each in (name, *aliases):
+            if not isinstance(each, str) or not each or each.split() != [each]:
+                raise OodmlError(f"A name to register ({self.kind}) is one word, got {each!r}.")
+        known = {each.name for each in fields(Record)} - {"name", "factory", "summary", "context"}
+        for key in facts:
+            if key not in known:
+                raise unknown_name(f"fact about {self.kind} {name!r}:", key, known | {"summary", "replace"})
+        made = hasattr(factory, "parameters") and hasattr(factory, "forward") and not isinstance(factory, type)
+        if made:
+            raise OodmlError(
+                f"The {self.kind} {name!r} needs a class or function that makes one, and was given one that is made "
+                f"already: register {type(factory).__name__}, or lambda: {type(factory).__name__}(...)."
+            )
+        if not callable(factory):
+            raise OodmlError(f"The {self.kind} {name!r} needs a class or function to register, got {factory!r}.")
+        return aliases
 
     def _free(self, name: str) -> tuple[str, ...]:
         """Take `name` from what has it, a record or an alias of one; returns the aliases a record leaves behind."""
@@ -163,9 +181,11 @@ class Registry:
         record = self[name]
         if record.takes_any_keyword:
             return
-        for key in hyperparameters:
+        for key, value in hyperparameters.items():
             if key not in record.defaults:
                 raise unknown_name(f"option of {self.kind} {record.name!r}:", key, record.defaults)
+            if isinstance(record.defaults[key], bool) and not isinstance(value, bool):
+                raise OodmlError(f"The option {key} of {self.kind} {record.name!r} is True or False, got {value!r}.")
 
     def _scan(self) -> None:
         self._once(self._import_modules)
@@ -173,14 +193,17 @@ class Registry:
 
     def _once(self, step: Callable[[], None]) -> None:
         """Run a step of the scan unless it was finished before, or a scan is what calls."""
-        if self._scanning or step.__name__ in self._done:
+        if step.__name__ in self._done:
             return
-        self._scanning = True
-        try:
-            step()
-        finally:
-            self._scanning = False
-        self._done.add(step.__name__)
+        with self._lock:
+            if self._scanning or step.__name__ in self._done:
+                return
+            self._scanning = True
+            try:
+                step()
+            finally:
+                self._scanning = False
+            self._done.add(step.__name__)
 
     def _import_modules(self) -> None:
         package = importlib.import_module(self._package)
@@ -189,9 +212,19 @@ class Registry:
                 importlib.import_module(f"{self._package}.{module.name}")
 
     def _load_entry_points(self) -> None:
+        """One package that is broken, or that takes a name of ours, must not take the others away: it is said."""
         for entry in entry_points(group=self._group):
-            if entry.name not in self._records:
+            if entry.name in self:
+                continue
+            try:
                 # An entry point names a factory; a module-level decorator may have registered it on import already.
                 factory = entry.load()
-                if entry.name not in self._records:
+                if entry.name not in self:
                     self.register(entry.name, factory)
+            except Exception as error:
+                where = f" of {entry.dist.name}" if entry.dist else ""
+                warnings.warn(
+                    f"The {self.kind} {entry.name!r}{where} cannot be loaded from {entry.value} "
+                    f"({type(error).__name__}: {error}) and is left out.",
+                    stacklevel=2,
+                )
