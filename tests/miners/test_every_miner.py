@@ -135,8 +135,8 @@ def test_given_distances_replace_those_of_the_embeddings_and_nothing_is_differen
     for wrong in (given[:-1], given.numpy()):
         with pytest.raises(OodmlError, match="distances must be a tensor"):
             make(name)(x, y, wrong)
-    for anchors in (0, 13):
-        with pytest.raises(OodmlError, match="anchors must be between 1 and the batch's 12"):
+    for anchors in (0, 13, 1.5, "3"):
+        with pytest.raises(OodmlError, match="anchors must be a whole number from 1 to the batch's 12"):
             make(name)(x, y, None, anchors)
 
 
@@ -311,6 +311,17 @@ def test_a_switched_triplet_has_a_mate_of_its_class_uniformly(base: str) -> None
     assert not (lonely & (p == 6) & mask).any()
 
 
+@pytest.mark.parametrize("base", [n for n in NAMES if n not in ("rho", "npair", "lifted", "multisimilarity")])
+@pytest.mark.parametrize("labels", [torch.zeros(12, dtype=torch.int64), torch.arange(12) // 2, LABELS])
+def test_rho_switches_triplets_and_makes_none(base: str, labels: Tensor) -> None:
+    """An anchor for which the base finds none has none to switch; one with a mate keeps as many as it had."""
+    x, y = batch(labels=labels)
+    plain, mined = make(base)(x, y), make("rho", base=base, p_switch=0.5)(x, y)
+    assert not (mined.mask & ~plain.mask).any()
+    mates = (y[:, None] == y).sum(1)[mined.anchor] > 1
+    assert torch.equal(mined.mask[mates], plain.mask[mates])
+
+
 def test_rho_names_what_is_wrong_with_its_base() -> None:
     for base in ({"upper": 1.0}, 3, None):
         with pytest.raises(OodmlError, match="base must be a name, a dict with a 'name' or a miner"):
@@ -325,8 +336,9 @@ def test_rho_wraps_any_triplet_miner_and_leaves_it_alone_at_zero() -> None:
     assert all(torch.equal(i, j) for i, j in zip(mined, plain, strict=True))
     with pytest.raises(OodmlError, match="pairs"):
         make("rho", base="lifted")(x, y)
-    with pytest.raises(OodmlError, match="p_switch"):
-        make("rho", p_switch=1.5)
+    for p_switch in (1.5, "a", None):
+        with pytest.raises(OodmlError, match="p_switch"):
+            make("rho", p_switch=p_switch)
 
 
 def test_rho_has_a_gradient_with_two_samples_a_class() -> None:
@@ -335,6 +347,37 @@ def test_rho_has_a_gradient_with_two_samples_a_class() -> None:
     loss = oodml.make_loss("margin", num_classes=4, miner={"name": "rho", "p_switch": 1.0})
     loss(x, torch.arange(8) // 2).backward()
     assert x.grad.abs().sum() > 0
+
+
+def test_points_equal_to_the_anchor_are_not_farther_than_one_another() -> None:
+    """In a batch of seven the products of equal rows differ in their last digits; that must not choose."""
+    x = torch.randn(1, 128, generator=torch.Generator().manual_seed(7)).repeat(7, 1)
+    y = torch.tensor([0, 0, 1, 1, 2, 2, 2])
+    assert not make("easy-positive")(x, y).mask.any()
+    for name in ("semihard", "softhard"):
+        drawn = draws(make(name), x, y, 1500)
+        assert_distribution(drawn[:, 2, 0], uniform_over([2, 3, 4, 5, 6], 7))
+        assert_distribution(drawn[:, 1, 4], uniform_over([5, 6], 7))
+
+
+@pytest.mark.parametrize(
+    "options", [{"lower": None}, {"lower": "a"}, {"upper": "1.4"}, {"lower": 0.0}, {"upper": 0.1}, {"upper": math.nan}]
+)
+def test_a_range_of_distances_is_one_of_numbers(options: dict[str, Any]) -> None:
+    for name in ("distance", "shared"):
+        with pytest.raises(OodmlError, match=next(iter(options))):
+            make(name, **options)
+
+
+@pytest.mark.compiler
+@pytest.mark.long
+@pytest.mark.parametrize("name", RANDOM)
+def test_compiled_to_machine_code_with_a_generator(name: str) -> None:
+    """The graph breaks where the generator is used; what is drawn is what the miner draws without compiling."""
+    x, y = batch(dim=32, labels=torch.arange(64) // 4)
+    found, expected = torch.compile(lambda x, y: make(name)(x, y))(x, y), make(name)(x, y)
+    assert all(torch.equal(i, j) for i, j in zip(found, expected, strict=True))
+    torch.compiler.reset()
 
 
 def test_hard_takes_the_extremes() -> None:

@@ -9,7 +9,10 @@ import torch
 from torch import Tensor
 
 from oodml._errors import OodmlError
+from oodml.miners._checks import is_whole
 from oodml.miners._distances import distance_matrix, positives_and_negatives, unit_rows
+
+_WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)  # torch compares no other whole numbers
 
 
 class Triplets(NamedTuple):
@@ -67,8 +70,9 @@ class Miner:
         """Check the arguments; the distances (a, b) as given, or those between the normalised embeddings."""
         check_batch(embeddings, labels)
         rows = len(labels) if anchors is None else anchors
-        if not 1 <= rows <= len(labels):
-            raise OodmlError(f"anchors must be between 1 and the batch's {len(labels)} samples, got {anchors}.")
+        if not is_whole(rows) or not 1 <= rows <= len(labels):
+            most = len(labels)
+            raise OodmlError(f"anchors must be a whole number from 1 to the batch's {most} samples, got {anchors!r}.")
         if distances is None and not self.uses_distances:
             return embeddings.new_empty(rows, 0)
         if distances is None:
@@ -151,35 +155,6 @@ class PairMiner(Miner):
         raise NotImplementedError
 
 
-def mine_rows(
-    miner: Miner, embeddings: Tensor, labels: Tensor, distances: Tensor | None, anchors: int | None
-) -> Triplets | Pairs:
-    """What any miner finds for the first `anchors` samples; `distances` (a, b).
-
-    A callable from elsewhere knows no anchors: it mines all samples, and the tuples of the others are masked out.
-    """
-    if anchors is None or anchors == len(labels):
-        return _named(miner(embeddings, labels, distances))
-    if isinstance(miner, Miner):
-        return _named(miner(embeddings, labels, distances, anchors))
-    mined = _named(miner(embeddings, labels))
-    if isinstance(mined, Pairs):
-        return Pairs(
-            *(mined.a1.clamp(max=anchors - 1), mined.p, mined.a2.clamp(max=anchors - 1), mined.n),
-            *(mined.positive_mask & (mined.a1 < anchors), mined.negative_mask & (mined.a2 < anchors)),
-        )
-    a, p, n, mask = mined
-    return Triplets(a.clamp(max=anchors - 1), p, n, mask & (a < anchors))
-
-
-def _named(mined: Triplets | Pairs | tuple[Tensor, Tensor, Tensor]) -> Triplets | Pairs:
-    """A plain (a, p, n), from a miner written elsewhere, as triplets that are all valid."""
-    if isinstance(mined, Triplets | Pairs):
-        return mined
-    anchor, positive, negative = mined
-    return Triplets(anchor, positive, negative, torch.ones_like(anchor, dtype=torch.bool))
-
-
 def check_batch(embeddings: Tensor, labels: Tensor, num_classes: int | None = None) -> None:
     """Refuse what no objective can use. Values are looked at on CPU tensors only: on a GPU that would force a sync."""
     for name, value in (("embeddings", embeddings), ("labels", labels)):
@@ -194,7 +169,7 @@ def check_batch(embeddings: Tensor, labels: Tensor, num_classes: int | None = No
             f"labels must have shape ({embeddings.shape[0]},), one for each row of embeddings, "
             f"got {tuple(labels.shape)}."
         )
-    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+    if labels.dtype not in _WHOLE:
         raise OodmlError(f"labels must be whole numbers (int64), got {labels.dtype}.")
     if embeddings.shape[0] < 2:
         raise OodmlError(f"embeddings must hold a batch of at least 2 samples, got {embeddings.shape[0]}.")

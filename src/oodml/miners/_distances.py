@@ -13,6 +13,7 @@ from oodml.miners._autograd import first_order
 # Below the rounding error of ‖x‖² + ‖y‖² − 2xᵀy on the unit sphere; √ε = 1e-4 is what equal points are apart.
 EPSILON = 1e-8
 _SMALLEST = 1e-12  # norm that rows are divided by
+NOISE = 1e-3  # on the unit sphere two points nearer than this may be equal: their distance is rounding error
 _CLAMPED = 1.0001e-4  # a distance below this is √ε, whichever way its last digit was rounded
 
 

@@ -14,9 +14,9 @@ from oodml.miners._distances import positives_and_negatives
 class All(TripletMiner):
     """Every valid triplet of the batch, in the order of anchor, positive, negative.
 
-    The number of triplets depends on the labels, so this miner synchronises the device. The losses `triplet` and
-    `snr`, and those over rows of pairs (`genlifted`, `npair`, `histogram`, ...), recognise it and list nothing;
-    `contrastive`, `margin` and `quadruplet` list all triplets, which are many in large classes.
+    The number of triplets depends on the labels, so this miner synchronises the device. Objectives recognise it and
+    list nothing; only `quadruplet`, which draws a sample for every triplet, and `rho`, which draws whether to switch
+    it, need the list, which is long in large classes.
     """
 
     uses_distances = False

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
 from oodml._errors import OodmlError
 from oodml.miners import register_miner
 from oodml.miners._base import PartnerMiner, Partners
+from oodml.miners._checks import require_finite
 from oodml.miners._distances import except_where, same_class
 from oodml.miners._sampling import choose_partners
 
@@ -43,6 +46,9 @@ def weights_without(excluded: Tensor, logs: Tensor) -> Tensor:
 
 
 def check_range(lower: float, upper: float | None) -> None:
+    require_finite(lower=lower)
+    if upper is not None and upper != math.inf:
+        require_finite(upper=upper)
     if not 0 < lower <= 2 or (upper is not None and not lower <= upper):
         raise OodmlError(f"Expected 0 < lower <= 2 and lower <= upper (or upper=None), got {lower=}, {upper=}.")
 

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from oodml._errors import OodmlError
 from oodml.miners import build_miner, register_miner
-from oodml.miners._base import Miner, PartnerMiner, Partners, Triplets, mine_rows
+from oodml.miners._base import Miner, PairMiner, PartnerMiner, Partners, Triplets
+from oodml.miners._checks import require_finite
 from oodml.miners._distances import positives_and_negatives, same_class
 from oodml.miners._sampling import choose_at, choose_uniform_for, uniforms
 
@@ -22,8 +23,8 @@ class Rho(PartnerMiner):
     the samples of a class are pushed apart and nothing is pulled together, as the authors' code does. (The literal
     reading (a, p, p') has no gradient with two samples a class.) It keeps directions that separate no training class.
 
-    Where the base draws its positives uniformly, p' is the p that it drew; an anchor without a triplet then has none
-    to switch.
+    Where the base draws its positives uniformly, p' is the p that it drew. An anchor for which the base finds no
+    triplet has none to switch.
 
     `base` is the name of a triplet miner, a dict with its options, or a miner. The papers' p_switch: .35 (CUB with
     β 1.2, CARS), .4 (CUB with β .6), .15 (SOP).
@@ -36,9 +37,12 @@ class Rho(PartnerMiner):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__(generator)
+        require_finite(p_switch=p_switch)
         if not 0 <= p_switch <= 1:
             raise OodmlError(f"p_switch is a probability; expected 0 <= p_switch <= 1, got {p_switch}.")
         self.base = base = build_miner(base, generator, "base")
+        if isinstance(base, PairMiner):
+            raise OodmlError(f"rho needs a base miner of triplets; {type(base).__name__} mines pairs.")
         self.p_switch = p_switch
         self.one_an_anchor = isinstance(base, PartnerMiner) and base.one_an_anchor
 
@@ -57,7 +61,7 @@ class Rho(PartnerMiner):
     def mine(self, embeddings: Tensor, labels: Tensor, distances: Tensor) -> Triplets:
         if self.one_an_anchor:
             return super().mine(embeddings, labels, distances)
-        mined = mine_rows(self.base, embeddings, labels, distances, len(distances))
+        mined = self.base(embeddings, labels, distances, len(distances))
         if not isinstance(mined, Triplets):
             raise OodmlError(f"rho needs a base miner of triplets; {type(self.base).__name__} mines pairs.")
         mates, _ = positives_and_negatives(labels, len(distances))
@@ -70,5 +74,5 @@ class Rho(PartnerMiner):
         """(a, p, n) turned into (a, a, mate) where the uniform number drawn says so; all (t,)."""
         switch = drawn < self.p_switch
         columns = torch.stack([mined.anchor, mate, mined.positive, mined.negative]).view(2, 2, -1)
-        mask = mined.mask if has_mate is mined.mask else torch.where(switch, has_mate, mined.mask)
+        mask = mined.mask if has_mate is mined.mask else mined.mask & (has_mate | ~switch)
         return Partners(torch.where(switch, columns[0], columns[1]), mask)

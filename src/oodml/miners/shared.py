@@ -48,7 +48,8 @@ class Shared(PartnerMiner):
         logs = log_weights(distances, dim, self.lower, self.upper)
         same = same_class(labels, len(distances))
         negative, _ = choose(weights_without(same, logs), self.generator)
-        taken = same.logical_or_(labels.index_select(0, negative)[:, None] == labels)
+        # Not in place: compiled, `same` comes from before a draw by a generator, where the graph breaks.
+        taken = same | (labels.index_select(0, negative)[:, None] == labels)
         weights = weights_without(taken, logs) if self.mode == "full" else ~taken
         positive, found = choose(weights, self.generator)
         return Partners(torch.stack([positive, negative]), found)
