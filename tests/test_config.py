@@ -117,6 +117,33 @@ def test_a_protocol_yields_to_the_user_and_chooses_published_forms():
     )
 
 
+@pytest.mark.parametrize(
+    ("method", "miner", "lam"),
+    [
+        ({"name": "snr", "miner": "distance"}, {"name": "distance", "upper": None}, 0.0),
+        ({"name": "plain", "loss": "snr", "miner": "distance"}, {"name": "distance", "upper": None}, 0.0),
+        (
+            {"name": "snr", "miner": {"name": "distance", "lower": 0.4}},
+            {"name": "distance", "upper": None, "lower": 0.4},
+            0.0,
+        ),
+        ({"name": "snr", "miner": {"name": "distance", "upper": 1.2}}, {"name": "distance", "upper": 1.2}, 0.0),
+        ({"name": "snr", "miner": "semihard"}, {"name": "semihard", "margin": 0.2}, None),
+        ({"name": "plain", "loss": "snr", "miner": "random"}, {"name": "random"}, None),
+        ({"name": "snr", "miner": "rho"}, {"name": "rho", "base": {"name": "distance", "upper": None}}, None),
+        (
+            {"name": "snr", "miner": {"name": "rho", "base": "semihard"}},
+            {"name": "rho", "base": {"name": "semihard", "margin": 0.2}},
+            None,
+        ),
+    ],
+)
+def test_a_miner_that_the_user_names_has_its_published_form_too(method, miner, lam):
+    """SPEC.md D, E: no cut in distance mining, a margin in semihard; SNR has no penalty with `distance` alone."""
+    loss = RunConfig(dataset="cub200", protocol="revisiting", method=method).resolved().method["loss"]
+    assert loss["miner"] == miner and loss.get("lam") == lam
+
+
 def test_s2sd_under_the_protocols_is_the_published_one():
     ours = RunConfig(dataset="cub200", protocol="s2sd").resolved().method
     assert ours == {

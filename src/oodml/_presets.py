@@ -55,20 +55,24 @@ PROTOCOLS: Mapping[str, Mapping[str, Any]] = {
 }
 
 # The forms of losses and miners that produced the published numbers (SPEC.md D, E), chosen by every protocol.
-_DISTANCE = {"name": "distance", "upper": None}
+_MINER_FORMS: Mapping[str, Mapping[str, Any]] = {
+    "distance": {"upper": None},
+    "rho": {"base": "distance"},
+    "semihard": {"margin": 0.2},
+}
 _RAW_NORM = {"squared_norm": False}
 _FORMS: Mapping[str, Mapping[str, Any]] = {
-    "angular": {"one_positive": True, **_RAW_NORM},
+    "angular": {"one_positive": True, "clamp": 50.0, **_RAW_NORM},
     "arcface": {"clamp_negative": True},
-    "contrastive": {"miner": _DISTANCE},
+    "contrastive": {"miner": "distance"},
     "genlifted": _RAW_NORM,
-    "margin": {"normaliser": "triplets", "miner": _DISTANCE},
+    "margin": {"normaliser": "triplets", "miner": "distance"},
     "multisimilarity": {"qualifying_only": True},
     "npair": {"one_positive": True, **_RAW_NORM},
     "proxyanchor": {"init": "normal"},
-    "quadruplet": {"margin": 0.2, "margin2": 0.2, "miner": _DISTANCE},
-    "snr": {"lam": 0.0, "miner": _DISTANCE},
-    "triplet": {"squared": True, "miner": _DISTANCE},
+    "quadruplet": {"margin": 0.2, "margin2": 0.2, "fourth": "position", "miner": "distance"},
+    "snr": {"miner": "distance"},
+    "triplet": {"squared": True, "miner": "distance"},
 }
 _FORMS_SOP: Mapping[str, Mapping[str, Any]] = {"histogram": {"bins": 11}, "normsoftmax": {"lr": 0.002}}
 _DEFAULT_BASE = {
@@ -103,15 +107,37 @@ def protocol_forms(method: str | Mapping[str, Any], protocol: str, dataset: str)
     given = {"name": method} if isinstance(method, str) else dict(method)
     name = given["name"]
     if name not in _DEFAULT_BASE:
-        on_sop = _FORMS_SOP.get(name, {}) if dataset == "sop" else {}
-        return {**_FORMS.get(name, {}), **on_sop, **given}
+        return _loss_forms(given, dataset)
     key, default = _DEFAULT_BASE[name]
     published = _s2sd_options(protocol, dataset) if name == "s2sd" else {}
     if name == "diva" and protocol == "oodml":
         published = _DIVA_OODML
     given = {key: default, **published, **given}
     chosen = _rho_base(given[key], protocol, dataset) if name == "rho" else given[key]
+    if name == "plain" and given.get("miner") is not None:  # its miner is that of its loss
+        chosen = {**({"name": chosen} if isinstance(chosen, str) else chosen), "miner": given.pop("miner")}
     return {**given, key: protocol_forms(chosen, protocol, dataset)}
+
+
+def _loss_forms(given: dict[str, Any], dataset: str) -> dict[str, Any]:
+    """A loss, and its miner, in their published forms. Only with the miner `distance` SNR goes without its penalty."""
+    name = given["name"]
+    found = {**_FORMS.get(name, {}), **(_FORMS_SOP.get(name, {}) if dataset == "sop" else {}), **given}
+    if found.get("miner") is None:
+        return found
+    miner = found["miner"] = _miner_form(found["miner"])
+    if name == "snr" and isinstance(miner, Mapping) and miner["name"] == "distance":
+        found = {"lam": 0.0, **found}
+    return found
+
+
+def _miner_form(spec: Any) -> Any:
+    """A miner, and one that it wraps, in the published form; what is no name and no dict with one stays as it is."""
+    given = {"name": spec} if isinstance(spec, str) else spec
+    if not isinstance(given, Mapping) or "name" not in given:
+        return spec
+    found = {**_MINER_FORMS.get(given["name"], {}), **given}
+    return {**found, "base": _miner_form(found["base"])} if "base" in found else found
 
 
 def protocol_warmup(method: Mapping[str, Any], protocol: str, dataset: str) -> float:

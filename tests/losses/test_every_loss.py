@@ -348,6 +348,40 @@ class TestForeignModules:
         peer = losses.TripletMarginLoss()
         assert oodml.make_loss(name)(embeddings, labels, tuples) == peer(embeddings, labels, tuples)
 
+    def test_mined_tuples_become_the_peers(self, name: str) -> None:
+        """Its four index tensors are pairs, ours are triplets and their mask."""
+        from pytorch_metric_learning import losses
+
+        oodml.register_loss(name, lambda: losses.TripletMarginLoss())
+        embeddings, labels = batch()
+        mined = oodml.make_miner("hard")(embeddings, labels)
+        mined = mined._replace(mask=mined.mask & (torch.arange(len(labels)) > 2))
+        peer = losses.TripletMarginLoss()
+        expected = peer(embeddings, labels, tuple(i[mined.mask] for i in mined[:3]))
+        assert oodml.make_loss(name)(embeddings, labels, mined) == expected
+
+    def test_pairs_become_the_peers(self, name: str) -> None:
+        from pytorch_metric_learning import losses
+
+        oodml.register_loss(name, lambda: losses.ContrastiveLoss())
+        embeddings, labels = batch()
+        a1, p, a2, n, positive, negative = oodml.make_miner("multisimilarity")(embeddings, labels)
+        pairs = (a1[positive], p[positive], a2[negative], n[negative])
+        expected = losses.ContrastiveLoss()(embeddings, labels, pairs)
+        mined = oodml.miners.Pairs(a1, p, a2, n, positive, negative)
+        assert oodml.make_loss(name)(embeddings, labels, mined) == expected
+
+    def test_labels_out_of_range_are_named(self, name: str) -> None:
+        from pytorch_metric_learning import losses
+
+        oodml.register_loss(
+            name, lambda num_classes, embedding_dim: losses.NormalizedSoftmaxLoss(num_classes, embedding_dim)
+        )
+        embeddings, labels = batch()
+        loss = oodml.make_loss(name, num_classes=CLASSES, embedding_dim=DIM)
+        with pytest.raises(OodmlError, match=f"labels must lie in 0..{CLASSES - 1}"):
+            loss(embeddings, labels + CLASSES)
+
     def test_its_own_options_and_param_groups(self, name: str) -> None:
         class Scaled(nn.Module):
             def __init__(self, scale: float = 2.0) -> None:
@@ -424,3 +458,9 @@ def test_any_class_can_be_registered_though_it_takes_any_keyword(monkeypatch: py
     loss = oodml.make_loss("theirs", num_classes=4, embedding_dim=DIM, margin=0.3)
     assert loss(x, y) == losses.TripletMarginLoss(margin=0.3)(x, y)
     assert oodml.make_loss("partly")(x, y) == losses.ContrastiveLoss(neg_margin=0.7)(x, y)
+
+
+def test_labels_of_other_whole_numbers_are_refused_in_a_sentence() -> None:
+    embeddings, labels = batch()
+    with pytest.raises(OodmlError, match="labels must be whole numbers"):
+        build("arcface")(embeddings, labels.to(torch.uint16))

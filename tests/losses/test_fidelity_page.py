@@ -13,7 +13,7 @@ from oodml.miners import list_miners, miner_record
 
 PAGE = (Path(__file__).parents[2] / "docs" / "fidelity.md").read_text(encoding="utf-8")
 # A row may also point to options of another name, or to an argument of the call.
-BESIDES = {"intra": {"mode"}, "quadruplet": {"tuples"}}
+BESIDES = {"intra": {"mode"}}
 
 
 def rows(section):
@@ -47,13 +47,16 @@ def test_every_objective_of_the_papers_has_a_row():
     assert ours - {"cosface"} <= named
 
 
-@pytest.mark.parametrize("forms", [_presets._FORMS, _presets._FORMS_SOP])
-def test_protocols_choose_what_the_page_says(forms):
-    table = rows("Objectives")
+@pytest.mark.parametrize(
+    ("forms", "section"),
+    [(_presets._FORMS, "Objectives"), (_presets._FORMS_SOP, "Objectives"), (_presets._MINER_FORMS, "Miners")],
+)
+def test_protocols_choose_what_the_page_says(forms, section):
+    table = rows(section)
     for name, form in forms.items():
         said = named_options(table[f"`{name}`"][5])
-        assert form.keys() - {"miner"} <= said, name
+        assert form.keys() - {"miner", "base"} <= said, name
         for key, value in form.items():
-            if key != "miner":
+            if key not in ("miner", "base"):
                 stated = re.search(rf"\b{key}=([^`,]+)", table[f"`{name}`"][5])[1]
                 assert eval(stated) == value, (name, key)

@@ -43,7 +43,3 @@ def test_temperature_and_learning_rate():
         make_loss("normsoftmax", num_classes=4, embedding_dim=6, lr=0.0)
     assert make_loss("normsoftmax", num_classes=4, embedding_dim=6).param_groups(1e-5)[0]["lr"] == 1e-5
     assert make_loss("normsoftmax", num_classes=4, embedding_dim=6, lr=0.002).param_groups(1e-5)[0]["lr"] == 0.002
-
-
-def test_centres_never_learn_slower_than_the_model():
-    assert make_loss("normsoftmax", num_classes=4, embedding_dim=6).param_groups(2e-3)[0]["lr"] == 2e-3

@@ -76,7 +76,8 @@ def test_no_positives_give_zero_and_no_gradient(name):
 @pytest.mark.parametrize("name", PROXY + PAIR)
 def test_descent_separates_the_classes(name):
     one_centre = {"centres": 1} if name == "softtriple" else {}  # two would let the two samples of a class stay apart
-    loss, (embeddings, labels) = build(name, **one_centre), batch(12, torch.float32)
+    rate = {"lr": 0.05} if name in PROXY else {}
+    loss, (embeddings, labels) = build(name, **one_centre, **rate), batch(12, torch.float32)
     embeddings.requires_grad_()
     groups = [{"params": [embeddings], "lr": 0.05}, *loss.param_groups(0.05)]
     optimiser, first = torch.optim.Adam(groups), loss(embeddings, labels).item()
@@ -166,7 +167,7 @@ def test_every_parameter_is_in_a_group_without_weight_decay(name):
 def test_a_learning_rate_of_the_users_is_taken_as_it_is(name):
     default = loss_record(name).defaults["lr"]
     assert repr(default) == repr(float(default))  # tables and `oodml methods` show a number
-    assert build(name).param_groups(0.1)[0]["lr"] == 0.1  # the papers' is lifted to the model's
+    assert build(name).param_groups(0.1)[0]["lr"] == default  # the papers'
     for lr in (1e-6, float(default), 0.5):
         assert build(name, lr=lr).param_groups(0.1)[0]["lr"] == lr
 

@@ -21,7 +21,7 @@ def oracle(embeddings, labels, temperature=0.01, include_anchor=False):
     for a in range(len(y)):
         ranked = [k for k in range(len(y)) if include_anchor or k != a]
         positives = [k for k in ranked if y[k] == y[a]]
-        if positives:
+        if any(k != a for k in positives):
             total = 0.0
             for p in positives:
                 among = 1 + sum(step(s[a][q] - s[a][p]) for q in positives if q != p)
@@ -48,6 +48,13 @@ def test_authors_form_is_the_peers(batch):
     value = make_loss("smoothap", include_anchor=True)(*batch).item()
     assert value == pytest.approx(oracle(*batch, include_anchor=True), rel=1e-10)
     assert value == pytest.approx(peers.SmoothAPLoss()(*batch).item(), rel=1e-6)
+
+
+def test_authors_form_counts_no_anchor_that_is_alone(batch):
+    labels = torch.tensor([0, 0, 1] * 4 + [2, 3, 3, 4])
+    value = make_loss("smoothap", include_anchor=True)(batch[0], labels).item()
+    assert value == pytest.approx(oracle(batch[0], labels, include_anchor=True), rel=1e-10)
+    assert make_loss("smoothap", include_anchor=True)(batch[0], torch.arange(16)).item() == 0
 
 
 def test_sharp_steps_give_average_precision(batch):

@@ -465,23 +465,99 @@ def test_tuples_that_point_outside_the_batch_are_refused(name: str) -> None:
             loss(x, y, Pairs(i([0]), i([1]), i([0]), i([12]), ok, ok))
 
 
-def test_a_miner_from_elsewhere_is_checked_and_may_return_plain_tuples() -> None:
-    x, y = batch("pairs")
-    plain = tuple(torch.tensor(i) for i in ([0, 1], [1, 0], [2, 4]))
-    expected = oodml.make_loss("triplet")(x, y, plain)
-    torch.testing.assert_close(oodml.make_loss("triplet", miner=lambda e, labels, d=None: plain)(x, y), expected)
-    memory = oodml.make_loss(
-        "crossbatch", base="triplet", embedding_dim=6, memory_size=10, miner=lambda e, labels, d=None: plain
-    )
-    memory(x, y)
-    torch.testing.assert_close(memory(x, y), expected)  # with a full memory too
-    with pytest.raises(OodmlError, match="tuples must index the batch"):
-        oodml.make_loss("triplet", miner=lambda e, labels, d=None: (plain[0], plain[1], plain[2] + 9))(x, y)
-
-
 def test_pairs_are_no_triplets_though_their_masks_are_one() -> None:
     x, y = batch("pairs")
     i, mask = torch.tensor([0, 2]), torch.tensor([True, True])
     loss = oodml.make_loss("margin", num_classes=5, normaliser="triplets")
     with pytest.raises(OodmlError, match="needs triplets"):
         loss(x, y, Pairs(i, i + 1, i, i + 4, mask, mask))
+
+
+@pytest.mark.parametrize("kind", LABELS)
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("contrastive", {}),
+        ("margin", {"num_classes": 5, "beta": 0.9}),
+        ("margin", {"num_classes": 5, "beta": 0.9, "normaliser": "triplets"}),
+    ],
+)
+def test_all_triplets_need_no_list(kind: str, name: str, options: dict) -> None:
+    """Pairs counted as often as they stand in triplets: value and gradients of the list, β included."""
+    x, y = batch(kind)
+    loss = oodml.make_loss(name, miner="all", **options).double()
+    loss.miner.mine = None  # listing would fail
+    listed = oodml.make_miner("all")(x, y)
+    found = []
+    for tuples in (None, listed):
+        loss.zero_grad()
+        value = loss(x.requires_grad_(), y, tuples)
+        found.append([value, *torch.autograd.grad(value, [x, *loss.parameters()])])
+    for ours, expected in zip(*found, strict=True):
+        torch.testing.assert_close(ours, expected)
+
+
+@pytest.mark.parametrize("name", ["contrastive", "margin", "triplet", "snr"])
+def test_all_triplets_of_a_large_batch_make_no_cubic_tensor(name: str) -> None:
+    class Largest(TorchDispatchMode):
+        elements = 0
+
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            result = function(*args, **(kwargs or {}))
+            for each in result if isinstance(result, list | tuple) else (result,):
+                if isinstance(each, Tensor):
+                    self.elements = max(self.elements, each.untyped_storage().nbytes() // each.element_size())
+            return result
+
+    x, y = torch.randn(256, 8, requires_grad=True), torch.arange(256) // 64
+    loss = oodml.make_loss(name, num_classes=4, miner="all")
+    with Largest() as largest:
+        loss(x, y).backward()
+    # `triplet` and `snr` compare pairs (a, p) with all samples in blocks of so many entries.
+    assert largest.elements <= max(256**2, 2**22)
+    assert name in ("triplet", "snr") or largest.elements <= 2 * 256**2
+
+
+def test_quadruplets_by_position_as_the_authors_code_has_them() -> None:
+    """n₄ is a position of the batch whose mined negative is another one, uniformly, whatever its class."""
+    from oodml.losses.quadruplet import choose_by_position
+
+    negative = torch.tensor([3, 3, 1, 0, 0, 2])
+    generator = torch.Generator().manual_seed(0)
+    drawn = torch.stack([choose_by_position(negative, 6, generator)[0] for _ in range(3000)])
+    for t in range(6):
+        allowed = [i for i in range(6) if negative[i] != negative[t]]
+        counts = np.bincount(drawn[:, t].numpy(), minlength=6)
+        assert counts[[i for i in range(6) if i not in allowed]].sum() == 0
+        assert (abs(counts[allowed] / 3000 - 1 / len(allowed)) < 0.04).all()
+    _, found = choose_by_position(torch.zeros(6, dtype=torch.int64), 6, None)
+    assert not found.any()
+
+    x, y = batch("pairs")
+    mined = oodml.make_miner("hard")(x, y)
+    loss = oodml.make_loss("quadruplet", miner="hard", fourth="position", generator=torch.Generator().manual_seed(1))
+    n4, _ = choose_by_position(mined.negative, 10, torch.Generator().manual_seed(1))
+    torch.testing.assert_close(loss(x, y), loss(x, y, (*mined[:3], n4)))
+    with pytest.raises(OodmlError, match="needs one triplet for each of the 10 anchors"):
+        loss(x, y, tuple(i[:4] for i in mined[:3]))
+    with pytest.raises(OodmlError, match="fourth must be"):
+        oodml.make_loss("quadruplet", fourth="class-name")
+    with pytest.raises(OodmlError, match=r"\(a, p, n, n2\)"):
+        loss(x, y, mined[:2])
+
+
+def test_angular_with_clamped_exponents_as_the_authors_code_has_them() -> None:
+    x, y = batch("pairs")
+    x = 3 * x
+    loss = oodml.make_loss("angular", one_positive=True, clamp=2.0, weight=0.0, nu=0.0)
+    raw, labels = x.numpy(), y.tolist()
+    terms = []
+    for a, p in positive_pairs(labels):
+        exponents = [float(np.clip(raw[a] @ raw[n] - raw[a] @ raw[p], -2, 2)) for n in negatives(labels, a)]
+        terms.append(math.log1p(sum(map(math.exp, exponents))))
+    assert loss(x, y).item() == pytest.approx(mean(terms))
+    options = {"one_positive": True, "squared_norm": False}
+    wide, free = (oodml.make_loss("angular", clamp=c, **options) for c in (1e6, None))
+    torch.testing.assert_close(wide(x, y), free(x, y))
+    with pytest.raises(OodmlError, match="one_positive=True"):
+        oodml.make_loss("angular", clamp=50.0)

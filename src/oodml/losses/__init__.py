@@ -10,7 +10,8 @@ from torch import nn
 
 from oodml._errors import OodmlError
 from oodml._registry import Registry
-from oodml.losses._base import Loss, Wrapped
+from oodml.losses._base import Loss
+from oodml.losses._wrapped import Wrapped
 from oodml.miners import Miner, build_miner
 from oodml.miners._checks import require_generator
 
@@ -60,7 +61,7 @@ def make_loss(
             f"The factory of loss {record.name!r} made a {type(loss).__name__}; expected an nn.Module that is called "
             "as loss(embeddings, labels)."
         )
-    return loss if isinstance(loss, Loss) else Wrapped(loss)
+    return loss if isinstance(loss, Loss) else Wrapped(loss, num_classes if "num_classes" in supplied else None)
 
 
 __all__ = ["Loss", "list_losses", "loss_record", "loss_records", "make_loss", "register_loss"]

@@ -49,29 +49,6 @@ class Loss(nn.Module):
         return param_group(list(self.parameters()), base_lr)
 
 
-class Wrapped(Loss):
-    """Any other module of `(embeddings, labels)`, given this package's checks and `param_groups`.
-
-    The module sees the embeddings as they are and does what its own formula wants with them; explicit tuples are
-    handed on as its third argument.
-    """
-
-    def __init__(self, module: nn.Module) -> None:
-        super().__init__()
-        self.module = module
-        self.normalise = getattr(module, "normalise", True)  # type: ignore[misc]
-
-    def forward(self, embeddings: Tensor, labels: Tensor, tuples: Tuples | None = None) -> Tensor:
-        check_batch(embeddings, labels)
-        with torch.autocast(embeddings.device.type, enabled=False):
-            exact = embeddings if embeddings.dtype == torch.float64 else embeddings.float()
-            return self.module(exact, labels) if tuples is None else self.module(exact, labels, tuples)
-
-    def param_groups(self, base_lr: float) -> list[dict[str, Any]]:
-        own = getattr(self.module, "param_groups", None)
-        return own(base_lr) if callable(own) else super().param_groups(base_lr)
-
-
 def param_group(parameters: list[nn.Parameter], lr: float) -> list[dict[str, Any]]:
     """One optimiser group without weight decay; none at all where there is nothing to train."""
     return [{"params": parameters, "lr": lr, "weight_decay": 0.0}] if parameters else []

@@ -74,10 +74,11 @@ def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
 def active_mean(excess: Tensor, mask: Tensor, by_column: bool = False) -> Tensor:
     """Σ [excess]₊ over the entries whose mask is True, by the number of terms above 0; 0 where there are none.
 
-    With `by_column`, the number of columns of `excess` (k, t) that have such a term.
+    With `by_column`, the number of columns of `excess` (k, t) that have such a term. A mask of numbers says how often
+    an entry counts.
     """
     with torch.no_grad():  # the sum is linear in the terms that are active
-        active = (excess > 0).logical_and_(mask)
+        active = mask * (excess > 0)
         terms = active.any(0) if by_column else active
         shares = active / terms.sum(dtype=excess.dtype).clamp_min_(1)
     return torch.dot(excess.flatten(), shares.flatten())

@@ -5,8 +5,9 @@ from __future__ import annotations
 from torch import Tensor
 
 from oodml.losses._base import Loss, Tuples
-from oodml.losses._tuples import as_pairs, checked, pair_masks
+from oodml.losses._tuples import as_pairs, pair_masks
 from oodml.miners._distances import gram, positives_and_negatives
+from oodml.miners._listed import checked
 
 
 class PairLoss(Loss):

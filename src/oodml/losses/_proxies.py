@@ -19,7 +19,8 @@ Init = Literal["uniform", "normal", "kaiming"]
 class PaperRate(float):
     """A default learning rate: the papers', beside a model that learns at 1e-5. A rate of the user's is a plain number.
 
-    A number still, so that records, tables and `oodml methods` show it as any other default.
+    A number still, so that records, tables, `oodml methods` and optimisers take it as any other. Whoever trains a model
+    that learns faster can tell it by its type, and lift it: proxies at the papers' 1e-5 would then stand still.
     """
 
 
@@ -43,8 +44,7 @@ class ProxyLoss(Loss):
 
     A subclass writes `proxy_loss(cosines, labels)`, the cosines (b, C·per_class) of embeddings and proxies.
 
-    `lr` is the learning rate of the proxies, taken as it is. A `PaperRate`, the default of every subclass, is lifted by
-    `param_groups` to the model's where that is faster: proxies at the papers' 1e-5 would then stand still.
+    `lr` is the learning rate of the proxies; its default in every subclass is the papers', a `PaperRate`.
     """
 
     def __init__(
@@ -87,5 +87,4 @@ class ProxyLoss(Loss):
         return None
 
     def param_groups(self, base_lr: float) -> list[dict[str, Any]]:
-        rate = max(self.lr, base_lr) if isinstance(self.lr, PaperRate) else self.lr
-        return param_group(list(self.parameters()), float(rate))
+        return param_group(list(self.parameters()), self.lr)

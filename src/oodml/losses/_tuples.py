@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,15 +10,18 @@ from torch import Tensor
 from oodml._errors import OodmlError
 from oodml.losses._base import Loss, Tuples
 from oodml.losses._distances import Distances, read_columns, read_pairs
-from oodml.miners._base import Miner, PairMiner, Pairs, PartnerMiner, Partners, Triplets, mine_rows
+from oodml.miners._base import Miner, PairMiner, Pairs, PartnerMiner, Partners, Triplets
 from oodml.miners._distances import positives_and_negatives
+from oodml.miners._foreign import as_miner
+from oodml.miners._listed import checked
 from oodml.miners.all import All
 
 
 class MeasuredPairs(NamedTuple):
     """Distances of positive and of negative pairs, the labels of their anchors, and which entries count.
 
-    Lists (t,); or, where a pair miner chose, the whole matrix (a, b) with masks, and labels (a, 1).
+    Lists (t,); or, where a pair miner chose, the whole matrix (a, b) with masks, and labels (a, 1). Where every triplet
+    is wanted, the masks are numbers: in how many triplets a pair stands.
     """
 
     positive_labels: Tensor
@@ -34,13 +36,21 @@ class MeasuredPairs(NamedTuple):
 class TupleLoss(Loss):
     """A loss whose tuples come from a miner, or from the caller.
 
-    With `anchors=a`, `compute` looks at tuples of the first a embeddings alone; the others are constants.
+    With `anchors=a`, `compute` looks at tuples of the first a embeddings alone; the others are constants. A loss that
+    compares d(a, p) with d(a, n) sets `needs_triplets`.
     """
+
+    needs_triplets: ClassVar[bool] = False
 
     def __init__(self, miner: Miner | None, *, num_classes: int | None = None) -> None:
         if miner is None:
             raise OodmlError(f"{type(self).__name__} needs a miner; oodml.make_loss gives it its default one.")
-        super().__init__(num_classes=num_classes, miner=miner)
+        if self.needs_triplets and isinstance(miner, PairMiner):
+            raise OodmlError(
+                f"The loss {type(self).__name__} needs triplets (a, p, n), and the miner {type(miner).__name__} finds "
+                "pairs. Use a miner of triplets, e.g. 'distance'."
+            )
+        super().__init__(num_classes=num_classes, miner=as_miner(miner))
 
     def compute(self, embeddings: Tensor, labels: Tensor, tuples: Tuples | None, anchors: int | None = None) -> Tensor:
         raise NotImplementedError
@@ -54,10 +64,9 @@ class TupleLoss(Loss):
     def mine(
         self, embeddings: Tensor, labels: Tensor, distances: Tensor | None, anchors: int | None
     ) -> Triplets | Pairs:
-        """What the miner finds; that of a callable from elsewhere is checked."""
+        """What the miner finds."""
         assert self.miner is not None
-        found = mine_rows(self.miner, embeddings.detach(), labels, distances, anchors)
-        return found if isinstance(self.miner, Miner) else checked(found, embeddings)
+        return self.miner(embeddings.detach(), labels, distances, anchors)
 
     def partners(self, distances: Distances, labels: Tensor, tuples: Tuples | None) -> Partners | None:
         """The positive and the negative of every anchor, where the miner finds one of each; None: see `mined`."""
@@ -71,9 +80,13 @@ class TupleLoss(Loss):
 
     def measured(self, distances: Distances, labels: Tensor, tuples: Tuples | None) -> MeasuredPairs:
         """The mined pairs with their distances."""
-        if tuples is None and isinstance(self.miner, PairMiner):
+        masks = None
+        if self.takes_all_triplets(tuples):
+            masks = times_in_triplets(*positives_and_negatives(labels, distances.anchors), distances.matrix.dtype)
+        elif tuples is None and isinstance(self.miner, PairMiner):
             embeddings = distances.embeddings.detach()
             masks = self.miner.masks(embeddings, labels, self._for_miner(distances), distances.anchors)
+        if masks is not None:
             own = labels[: distances.anchors, None]
             return MeasuredPairs(own, distances.matrix, masks[0], own, distances.matrix, masks[1], False)
         partners = self.partners(distances, labels, tuples)
@@ -145,36 +158,10 @@ class PairMaskLoss(TupleLoss):
         return tuples is None and isinstance(self.miner, PairMiner | All)
 
 
-def checked(tuples: Tuples, embeddings: Tensor) -> Triplets | Pairs:
-    """Triplets or pairs as they are; `(a, p, n)` as triplets that are all valid. Wrong indices are refused."""
-    expected = "(a, p, n), Triplets or Pairs"
-    if isinstance(tuples, Triplets):
-        check_indices(tuples[:3], embeddings, expected, length=3, masks=tuples[3:])
-        return tuples
-    if isinstance(tuples, Pairs):
-        for side, mask in ((tuples[:2], tuples.positive_mask), (tuples[2:4], tuples.negative_mask)):
-            check_indices(side, embeddings, expected, length=2, masks=[mask])
-        return tuples
-    check_indices(tuples, embeddings, expected, length=3)
-    anchor, positive, negative = tuples
-    return Triplets(anchor, positive, negative, torch.ones_like(anchor, dtype=torch.bool))
-
-
-def check_indices(tuples: Tuples, embeddings: Tensor, expected: str, length: int, masks: Sequence[Tensor] = ()) -> None:
-    """Refuse anything but `length` index tensors of one length that point into the batch, and masks of that length."""
-    if not isinstance(tuples, Sequence):
-        raise OodmlError(f"tuples must be {expected}, as 1-D index tensors; got {type(tuples).__name__}.")
-    indices = list(tuples)
-    if len(indices) != length or not all(isinstance(i, Tensor) and i.ndim == 1 for i in indices):
-        raise OodmlError(f"tuples must be {expected}, as 1-D index tensors; got {len(indices)} of {_shapes(indices)}.")
-    if any(i.dtype != torch.int64 for i in indices) or len({len(i) for i in indices}) != 1:
-        raise OodmlError(f"tuples must be int64 index tensors of one length; got {_shapes(indices)}.")
-    if any(not isinstance(m, Tensor) or m.dtype != torch.bool or m.shape != indices[0].shape for m in masks):
-        raise OodmlError(f"The masks of tuples must be bool and as long as the indices; got {_shapes(list(masks))}.")
-    if embeddings.device.type == "cpu" and not torch.compiler.is_compiling() and len(indices[0]):
-        low, high = min(int(i.min()) for i in indices), max(int(i.max()) for i in indices)
-        if low < 0 or high >= len(embeddings):
-            raise OodmlError(f"tuples must index the batch, 0..{len(embeddings) - 1}; got values from {low} to {high}.")
+def times_in_triplets(positives: Tensor, negatives: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """In how many of all triplets each pair (a, p) and each pair (a, n) stands: as many as a has of the other kind."""
+    counts = [mask.sum(1, keepdim=True, dtype=dtype) for mask in (negatives, positives)]
+    return positives * counts[0], negatives * counts[1]
 
 
 def as_pairs(mined: Triplets | Pairs) -> Pairs:
@@ -192,8 +179,3 @@ def pair_masks(pairs: Pairs, a: int, b: int) -> tuple[Tensor, Tensor]:
         return (counts.scatter_add(0, rows * b + columns, valid.to(counts.dtype)) > 0).view(a, b)
 
     return mask(pairs.a1, pairs.p, pairs.positive_mask), mask(pairs.a2, pairs.n, pairs.negative_mask)
-
-
-def _shapes(values: list[Tensor]) -> str:
-    shapes = [f"{v.dtype} {tuple(v.shape)}" if isinstance(v, Tensor) else type(v).__name__ for v in values]
-    return ", ".join(shapes) or "nothing"

@@ -11,7 +11,7 @@ from torch import Tensor
 from oodml._errors import OodmlError
 from oodml.losses import register_loss
 from oodml.losses._base import Tuples
-from oodml.losses._distances import masked_mean
+from oodml.losses._distances import masked_logsumexp, masked_mean
 from oodml.losses._norms import norm_penalty
 from oodml.losses._tuples import PairMaskLoss
 from oodml.losses.npair import npair_terms
@@ -48,7 +48,8 @@ class Angular(PairMaskLoss):
 
     L_npair + weight · mean over positive pairs of log(1 + Σ_n exp(4 tan²α (a+p)ᵀn − 2(1 + tan²α) aᵀp)), α 45°, weight 2
     (revisiting-supplement eq. 5, whose parentheses are misprinted). `nu`, `one_positive` and `squared_norm` as in
-    `npair`. The authors' code also clamps the exponents of the N-pair part at ±50, which is not needed here.
+    `npair`. `clamp`: the exponents of the N-pair part stay within ±clamp, and have no gradient beyond; the authors'
+    code has 50, with one positive an anchor. The sum needs no clamp to stay finite.
     """
 
     normalise = False
@@ -60,6 +61,7 @@ class Angular(PairMaskLoss):
         nu: float = 0.005,
         one_positive: bool = False,
         squared_norm: bool = True,
+        clamp: float | None = None,
         miner: Miner | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
@@ -68,8 +70,12 @@ class Angular(PairMaskLoss):
         if alpha > _WIDEST:
             raise OodmlError(f"alpha is an angle in degrees; expected 0 < alpha <= {_WIDEST:g}, got {alpha}.")
         require_not_negative(weight=weight, nu=nu)
+        if clamp is not None:
+            require_positive(clamp=clamp)
+            if not one_positive:
+                raise OodmlError("clamp belongs to the form of one positive an anchor: pass one_positive=True too.")
         self.alpha, self.weight, self.nu = alpha, weight, nu
-        self.one_positive, self.squared_norm = one_positive, squared_norm
+        self.one_positive, self.squared_norm, self.clamp = one_positive, squared_norm, clamp
         self.generator = generator
 
     def compute(self, embeddings: Tensor, labels: Tensor, tuples: Tuples | None, anchors: int | None = None) -> Tensor:
@@ -78,6 +84,17 @@ class Angular(PairMaskLoss):
             positives = one_a_row(positives, self.generator)
         products = gram(embeddings, anchors)
         angle = angular_terms(gram(unit_rows(embeddings)), negatives, self.alpha)
-        terms = npair_terms(products, negatives).add(angle, alpha=self.weight)
+        if self.clamp is None:
+            terms = npair_terms(products, negatives)
+        else:
+            terms = self._clamped(products, positives, negatives)
+        terms = terms.add(angle, alpha=self.weight)
         penalty = norm_penalty(diagonal(products), self.squared_norm)
         return torch.add(masked_mean(terms, positives), penalty, alpha=self.nu)
+
+    def _clamped(self, products: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
+        """log(1 + Σ_n e^{clamp(aᵀn − aᵀp)}) for the one positive of each anchor, (a, 1)."""
+        assert self.clamp is not None
+        own = where_else(positives, products, 0.0).sum(1, keepdim=True)
+        exponents = (products - own).clamp(-self.clamp, self.clamp)
+        return F.softplus(masked_logsumexp(exponents, negatives))[:, None]

@@ -32,7 +32,7 @@ class Contrastive(TupleLoss):
             return masked_mean(near + torch.relu(self.margin - far), pairs.positive_mask)
         with torch.no_grad():  # linear in the distances, with these weights: one pass over a matrix, and one back
             pull = pairs.positive_mask.to(near.dtype) / pairs.positive_mask.sum().clamp_min(1)
-            active = pairs.negative_mask & (far < self.margin)
+            active = pairs.negative_mask * (far < self.margin)
             push = active.to(near.dtype) / pairs.negative_mask.sum().clamp_min(1)
             offset = self.margin * push.sum()
         if near is far:

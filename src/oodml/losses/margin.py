@@ -18,6 +18,21 @@ from oodml.miners._checks import require_not_negative, require_positive
 Normaliser = Literal["terms", "triplets"]
 
 
+def _mean_of_triplets(pull: Tensor, positives: Tensor, push: Tensor, negatives: Tensor) -> Tensor:
+    """Σ [pull]₊ + Σ [push]₊ over all triplets, by the number of triplets with a term above 0; all (a, b).
+
+    The masks say in how many triplets a pair stands. A triplet without such a term is one of an idle positive and an
+    idle negative of its anchor.
+    """
+    with torch.no_grad():
+        near, far = positives > 0, negatives > 0
+        pulls, pushes = near & (pull > 0), far & (push > 0)
+        every = near.sum(1, dtype=pull.dtype) * far.sum(1)
+        idle = (near & ~pulls).sum(1, dtype=pull.dtype) * (far & ~pushes).sum(1)
+        terms = (every - idle).sum().clamp_min(1)
+    return ((positives * pulls * pull).sum() + (negatives * pushes * push).sum()) / terms
+
+
 @register_loss(
     "margin",
     paper="Wu et al. 2017",
@@ -70,7 +85,9 @@ class Margin(TupleLoss):
         if pairs.of_triplets:
             return active_mean(torch.stack([pull, push]) + self.margin, pairs.positive_mask, by_column=by_triplet)
         if by_triplet:
-            raise OodmlError("normaliser='triplets' needs triplets (a, p, n); the miner or tuples= gave pairs.")
+            if not self.takes_all_triplets(tuples):
+                raise OodmlError("normaliser='triplets' needs triplets (a, p, n); the miner or tuples= gave pairs.")
+            return _mean_of_triplets(pull + self.margin, pairs.positive_mask, push + self.margin, pairs.negative_mask)
         counted = torch.cat([pairs.positive_mask.flatten(), pairs.negative_mask.flatten()])
         return active_mean(torch.cat([pull.flatten(), push.flatten()]) + self.margin, counted)
 

@@ -44,6 +44,8 @@ class MultiSimilarity(PairMaskLoss):
         if epsilon is not None:
             if not isinstance(miner, MultiSimilarityMiner):
                 raise OodmlError("epsilon belongs to the miner 'multisimilarity'; leave it out with another miner.")
+            if miner.epsilon not in (epsilon, MultiSimilarityMiner().epsilon):
+                raise OodmlError(f"{epsilon=} and the miner's epsilon={miner.epsilon} differ: give one of them.")
             miner = MultiSimilarityMiner(epsilon)
         super().__init__(miner)
         require_positive(alpha=alpha, beta=beta)

@@ -15,8 +15,12 @@ from oodml.miners._distances import where_else
 _MOST_ELEMENTS = 2**24  # of one (anchors, positives, references) tensor: 64 MB
 
 
-def smoothap(similarities: Tensor, positives: Tensor, negatives: Tensor, temperature: float) -> Tensor:
-    """1 − mean over anchors with a positive of their smooth average precision; all tensors are (a, r).
+def smoothap(
+    similarities: Tensor, positives: Tensor, negatives: Tensor, temperature: float, counted: Tensor | None = None
+) -> Tensor:
+    """1 − mean over anchors of their smooth average precision; all tensors are (a, r).
+
+    `counted` (a,) are the anchors that count, by default those with a positive.
 
     The definition compares every positive of an anchor with every reference. That tensor is made for as many anchors
     at a time as fit, and made again in the backward pass where one piece is not enough.
@@ -35,7 +39,7 @@ def smoothap(similarities: Tensor, positives: Tensor, negatives: Tensor, tempera
                 for s, p, n in zip(*chunks, strict=True)
             ]
         )
-    return masked_mean(1 - precision, positives.any(1))
+    return masked_mean(1 - precision, positives.any(1) if counted is None else counted)
 
 
 def _average_precision(s: Tensor, positives: Tensor, negatives: Tensor, temperature: float, listed: int) -> Tensor:
@@ -84,6 +88,8 @@ class SmoothAP(PairLoss):
         self.include_anchor = include_anchor
 
     def pair_loss(self, similarities: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
+        others = None
         if self.include_anchor:
+            others = positives.any(1)  # an anchor that is its only positive does not count
             positives = positives | torch.eye(*positives.shape, dtype=torch.bool, device=positives.device)
-        return smoothap(similarities, positives, negatives, self.temperature)
+        return smoothap(similarities, positives, negatives, self.temperature, others)

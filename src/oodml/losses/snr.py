@@ -74,6 +74,8 @@ class SNR(TupleLoss):
     no term is active; var(a) is clamped. The authors' code has lam=0 with the miner `distance`.
     """
 
+    needs_triplets = True
+
     def __init__(self, margin: float = 0.2, lam: float = 0.005, miner: Miner | None = None) -> None:
         super().__init__(miner)
         require_not_negative(margin=margin, lam=lam)

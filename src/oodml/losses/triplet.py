@@ -22,6 +22,8 @@ class Triplet(TupleLoss):
     authors' code has it. With the miner "all" the mean is over every triplet of the batch, at the cost of a sort.
     """
 
+    needs_triplets = True
+
     def __init__(self, margin: float = 0.2, squared: bool = False, miner: Miner | None = None) -> None:
         super().__init__(miner)
         require_not_negative(margin=margin)

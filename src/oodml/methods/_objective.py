@@ -9,6 +9,7 @@ import torch
 
 from oodml._errors import OodmlError
 from oodml.losses import Loss, loss_record, make_loss
+from oodml.losses._proxies import PaperRate
 from oodml.losses.crossbatch import CrossBatch
 from oodml.methods._base import Context
 
@@ -72,6 +73,15 @@ def make_objective(spec: Spec, context: Context, embedding_dim: int | None = Non
         embedding_dim=embedding_dim or context.embedding_dim,
         generator=context.generator,
     )
+
+
+def own_groups(objective: Loss, base_lr: float) -> list[dict[str, Any]]:
+    """What an objective learns itself, at the papers' rates, lifted to `base_lr` where the model learns faster.
+
+    The papers' are meant beside a model that learns at 1e-5; a rate that the user chose is left alone.
+    """
+    groups = objective.param_groups(base_lr)
+    return [{**g, "lr": max(float(g["lr"]), base_lr)} if isinstance(g["lr"], PaperRate) else g for g in groups]
 
 
 def check_loss_base(spec: Spec, method: str) -> None:

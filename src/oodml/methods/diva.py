@@ -14,7 +14,7 @@ from oodml.methods._across import task_objective
 from oodml.methods._base import Batch, Context, Method
 from oodml.methods._contrast import WEIGHTINGS, Momentum, contrast
 from oodml.methods._decorrelation import make_regressor, predicted_correlation, scaled_weight
-from oodml.methods._objective import Spec, check_loss_base, make_objective
+from oodml.methods._objective import Spec, check_loss_base, make_objective, own_groups
 from oodml.models.embedder import Embedder, Outputs, Pooled
 from oodml.models.heads import Head
 
@@ -178,5 +178,5 @@ class DiVA(Method):
     def param_groups(self, base_lr: float) -> list[dict[str, Any]]:
         """The losses' own parameters at their rates, the regressors at the base rate."""
         objectives = (self.objective, self.shared_objective, self.intra_objective)
-        groups = [group for objective in objectives for group in objective.param_groups(base_lr)]
+        groups = [group for objective in objectives for group in own_groups(objective, base_lr)]
         return [*groups, {"params": list(self.regressors.parameters()), "lr": base_lr, "weight_decay": 0.0}]

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from oodml._errors import OodmlError
 from oodml.methods import register_method
 from oodml.methods._base import Batch, Context, Method
-from oodml.methods._objective import Spec, as_dict, check_objective, make_objective, remembers
+from oodml.methods._objective import Spec, as_dict, check_objective, make_objective, own_groups, remembers
 from oodml.models.embedder import Embedder, Outputs, Pooled
 from oodml.models.heads import Head
 
@@ -84,7 +84,7 @@ class Plain(Method):
         return F.normalize(embeddings, dim=-1) if self.spherical else embeddings
 
     def param_groups(self, base_lr: float) -> list[dict[str, Any]]:
-        return self.objective.param_groups(base_lr)
+        return own_groups(self.objective, base_lr)
 
     def _drop(self, features: Tensor) -> Tensor:
         keep = torch.empty_like(features).bernoulli_(1 - self.dropout, generator=self.context.generator)

@@ -21,7 +21,7 @@ from oodml.methods._distillation import (
     papers_gamma,
     relations,
 )
-from oodml.methods._objective import Spec, as_dict, check_objective, make_objective, remembers
+from oodml.methods._objective import Spec, as_dict, check_objective, make_objective, own_groups, remembers
 from oodml.models.embedder import Embedder, Outputs, Pooled
 from oodml.models.heads import Head
 
@@ -195,7 +195,7 @@ class S2SD(Method):
         """The branches at the base rate without weight decay, as coded; the losses' own parameters at their rates."""
         groups = [{"params": list(self.branches.parameters()), "lr": base_lr, "weight_decay": 0.0}]
         for objective in (self.objective, *self.target_objectives):
-            own = objective.param_groups(base_lr)
+            own = own_groups(objective, base_lr)
             groups += own if self.nested_lr == "own" else [{**group, "lr": base_lr} for group in own]
         return [group for group in groups if group["params"]]
 

@@ -15,7 +15,7 @@ from oodml.methods._across import SAMPLERS, TRIPLETS, check_shared_task, shared_
 from oodml.methods._base import Batch, Context, Method
 from oodml.methods._decorrelation import make_regressor, predicted_correlation, scaled_weight
 from oodml.methods._groups import classes_per_group, papers_groups, standardised
-from oodml.methods._objective import Spec, check_loss_base, make_objective
+from oodml.methods._objective import Spec, check_loss_base, make_objective, own_groups
 from oodml.models.embedder import Embedder, Outputs, Pooled
 from oodml.models.heads import Head
 
@@ -171,8 +171,8 @@ class Sharing(Method):
 
     def param_groups(self, base_lr: float) -> list[dict[str, Any]]:
         """The losses' own parameters at their rates, the regressor at the base rate."""
-        groups = [] if self.variant == "shared" else self.objective.param_groups(base_lr)
-        groups += [] if self.variant == "discr" else self.shared_objective.param_groups(base_lr)
+        groups = [] if self.variant == "shared" else own_groups(self.objective, base_lr)
+        groups += [] if self.variant == "discr" else own_groups(self.shared_objective, base_lr)
         if self.variant == "both+sep+decor":
             groups.append({"params": list(self.regressor.parameters()), "lr": base_lr, "weight_decay": 0.0})
         return groups
