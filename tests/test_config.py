@@ -4,6 +4,7 @@ import pytest
 
 import oodml
 from oodml import OodmlError, RunConfig
+from oodml._presets import protocol_forms
 from oodml.shift import Split
 
 
@@ -142,6 +143,15 @@ def test_a_miner_that_the_user_names_has_its_published_form_too(method, miner, l
     """SPEC.md D, E: no cut in distance mining, a margin in semihard; SNR has no penalty with `distance` alone."""
     loss = RunConfig(dataset="cub200", protocol="revisiting", method=method).resolved().method["loss"]
     assert loss["miner"] == miner and loss.get("lam") == lam
+
+
+def test_what_wraps_a_loss_has_it_in_the_published_form():
+    published = {"name": "margin", "normaliser": "triplets", "miner": {"name": "distance", "upper": None}}
+    teacher = {"name": "distil", "teacher": "run", "base": "margin"}
+    assert protocol_forms(teacher, "s2sd", "cub200") == {**teacher, "base": published}
+    for memory in ({"base": "margin"}, {"base": "margin", "miner": "distance"}):
+        found = protocol_forms({"name": "crossbatch", "warmup": 7, **memory}, "revisiting", "cub200")
+        assert found == {"name": "crossbatch", "warmup": 7, "base": published}
 
 
 def test_s2sd_under_the_protocols_is_the_published_one():

@@ -77,7 +77,7 @@ _FORMS: Mapping[str, Mapping[str, Any]] = {
 _FORMS_SOP: Mapping[str, Mapping[str, Any]] = {"histogram": {"bins": 11}, "normsoftmax": {"lr": 0.002}}
 _DEFAULT_BASE = {
     "plain": ("loss", "margin"),
-    "s2sd": ("base", "multisimilarity"),
+    **dict.fromkeys(("s2sd", "distil"), ("base", "multisimilarity")),
     **dict.fromkeys(("rho", "sharing", "diva", "uniform_prior", "mixup"), ("base", "margin")),
 }
 # DiVA as in ooDML's code: weights on the logits, and both auxiliary tasks under permuted labels.
@@ -122,6 +122,11 @@ def protocol_forms(method: str | Mapping[str, Any], protocol: str, dataset: str)
 def _loss_forms(given: dict[str, Any], dataset: str) -> dict[str, Any]:
     """A loss, and its miner, in their published forms. Only with the miner `distance` SNR goes without its penalty."""
     name = given["name"]
+    if name == "crossbatch":  # its miner is that of its base
+        base = given.get("base", "contrastive")
+        own = {"miner": given["miner"]} if given.get("miner") is not None else {}
+        found = _loss_forms({**({"name": base} if isinstance(base, str) else base), **own}, dataset)
+        return {**{key: value for key, value in given.items() if key != "miner"}, "base": found}
     found = {**_FORMS.get(name, {}), **(_FORMS_SOP.get(name, {}) if dataset == "sop" else {}), **given}
     if found.get("miner") is None:
         return found
