@@ -1,4 +1,4 @@
-"""What the commands print on a terminal of 80 columns: no number and no sentence is torn apart."""
+"""What the commands print, on 80 columns too: no number and no sentence is torn apart, no name is changed."""
 
 import importlib
 import io
@@ -10,7 +10,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import oodml.cli
-from oodml._progress import progress_bar
+from oodml._progress import progress_bar, tell
 from oodml.cli._app import app, out, print_table
 from oodml.cli.methods import reflow
 from oodml.training import FewShot, PretrainedScore
@@ -133,3 +133,24 @@ def test_a_progress_bar_keeps_its_count_and_times_whole(width: int):
     shown.print(bar.get_renderable())
     (line,) = shown.file.getvalue().splitlines()
     assert line.startswith("epoch 12 ·") and line.rstrip().endswith("450/1500 0:00:00 eta -:--:--")
+
+
+NAMES = ("photo [edited].jpg", "x[/y].jpg", "[red]:cat:[/red]")  # what rich would read as markup or as an emoji
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_are_printed_as_they_are(name: str, capsys):
+    print_table(f"title {name}", ["what", f"head {name}"], [(name, 1)])
+    out.print(name, highlight=False)
+    tell("note", name)
+    printed = capsys.readouterr()
+    assert printed.out.count(name) == 4 and printed.err == f"note {name}\n"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_progress_bar_shows_names_as_they_are(name: str):
+    bar = progress_bar()
+    bar.add_task(name)
+    shown = Console(width=120, file=io.StringIO())
+    shown.print(bar.get_renderable())
+    assert shown.file.getvalue().startswith(name)

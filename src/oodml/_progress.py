@@ -20,7 +20,9 @@ from rich.table import Column
 from rich.text import Text
 
 T = TypeVar("T")
-console = Console(stderr=True)  # results go to stdout, progress and warnings to stderr
+# Results go to stdout, progress and warnings to stderr. To no console are brackets and colons, which names of files and
+# classes may hold, markup or emoji.
+console = Console(stderr=True, markup=False, emoji=False)
 
 
 class _Description(TextColumn):
@@ -32,10 +34,15 @@ class _Description(TextColumn):
         return text
 
 
+def tell(kind: str, text: str, style: str = "dim") -> None:
+    """A sentence on stderr after a word in colour that says of which kind it is: a note, an error."""
+    console.print(Text.assemble((kind, style), " ", text), highlight=False, soft_wrap=True)
+
+
 def progress_bar() -> Progress:
     """A rich bar: description, share done, count, time spent, time left."""
     return Progress(
-        _Description("{task.description:<28}", table_column=Column()),
+        _Description("{task.description:<28}", markup=False, table_column=Column()),
         BarColumn(bar_width=20),
         MofNCompleteColumn(table_column=Column(no_wrap=True)),
         TimeElapsedColumn(table_column=Column(no_wrap=True)),

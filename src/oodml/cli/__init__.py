@@ -7,10 +7,8 @@ import pkgutil
 import sys
 from typing import NoReturn
 
-from rich.markup import escape
-
 from oodml._errors import OodmlError
-from oodml._progress import console
+from oodml._progress import console, tell
 from oodml.cli._app import app
 
 
@@ -33,7 +31,7 @@ def main() -> None:
 
 
 def _fail(message: str) -> NoReturn:
-    console.print(f"[bold red]error[/] {escape(message)}", highlight=False, soft_wrap=True)
+    tell("error", message, "bold red")
     sys.exit(2)
 
 

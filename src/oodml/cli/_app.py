@@ -21,7 +21,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-out = Console()  # results; progress and warnings go to stderr
+out = Console(markup=False, emoji=False)  # results; progress and warnings go to stderr
 
 
 @app.callback(invoke_without_command=True)

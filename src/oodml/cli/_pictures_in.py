@@ -122,7 +122,7 @@ def features_of(data: Described) -> dict[str, str]:
 
 def note(text: str) -> None:
     """A remark for the reader, on stderr."""
-    console.print(text, highlight=False, markup=False, soft_wrap=True)
+    console.print(text, highlight=False, soft_wrap=True)
 
 
 def quietly(function: Callable[..., T], *arguments: Any, **options: Any) -> T:

@@ -42,8 +42,8 @@ def audit(
     found = run_audit(folder, pictures, minutes, output, quiet, backbone, workers, began)
     show_study(found.table, (METRIC,))
     for sentence in found.answer:
-        out.print(sentence, soft_wrap=True, highlight=False, markup=False)
+        out.print(sentence, soft_wrap=True, highlight=False)
     for each in found.notes:
         note(each)
     page = report(output, output / "report.html", title=f"Audit of {folder.resolve().name}")
-    out.print(f"Report: {page.resolve()}", soft_wrap=True, highlight=False, markup=False)
+    out.print(f"Report: {page.resolve()}", soft_wrap=True, highlight=False)

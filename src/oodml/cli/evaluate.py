@@ -85,7 +85,7 @@ def _print(file: Path, scores: Scores, intervals: dict[str, tuple[float, float]]
         rows.append([name, f"{100 * value:.2f}", *spread])
     print_table(str(file), columns, rows)
     for topic, note in scores.notes.items():
-        out.print(f"{topic}: {note}", highlight=False, markup=False)
+        out.print(f"{topic}: {note}", highlight=False)
 
 
 def _one_of(file: Path | None, run: Path | None, of_run: dict[str, str | None]) -> Path:

@@ -41,7 +41,7 @@ def fewshot_command(
 
     The last layer of RUN is fine-tuned on them, and the other images are scored before and after.
     """
-    from oodml._progress import console
+    from oodml._progress import tell
     from oodml.training import save_few_shot
     from oodml.training.fewshot import few_shots
 
@@ -62,7 +62,7 @@ def fewshot_command(
     else:
         _print(run, found)
     for note in dict.fromkeys(note for each in found for note in each.notes):
-        console.print(f"[dim]note[/] {note}", highlight=False, soft_wrap=True)
+        tell("note", note)
 
 
 def _print(run: Path, found: list[FewShot]) -> None:

@@ -8,7 +8,6 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 import typer
-from rich.markup import escape
 
 from oodml.cli._app import app, out, print_table
 
@@ -34,15 +33,15 @@ def methods_command(
         for kind, record in found:
             _describe(kind, record)
         return
-    print_table("Methods", ["method", "what it does"], [[r.name, escape(r.summary)] for r in kinds["method"]])
+    print_table("Methods", ["method", "what it does"], [[r.name, r.summary] for r in kinds["method"]])
     losses = [
-        [", ".join((r.name, *r.aliases)), r.default_miner or "–", "yes" if r.has_parameters else "–", escape(r.summary)]
+        [", ".join((r.name, *r.aliases)), r.default_miner or "–", "yes" if r.has_parameters else "–", r.summary]
         for r in kinds["loss"]
     ]
     print_table(
         "Losses: a name is short for the method 'plain'", ["loss", "default miner", "learns", "what it does"], losses
     )
-    print_table("Miners", ["miner", "what it does"], [[r.name, escape(r.summary)] for r in kinds["miner"]])
+    print_table("Miners", ["miner", "what it does"], [[r.name, r.summary] for r in kinds["miner"]])
 
 
 def _describe(kind: str, record: Record) -> None:
@@ -50,7 +49,7 @@ def _describe(kind: str, record: Record) -> None:
 
     heading = f"{record.name} ({kind}){': ' + record.paper if record.paper else ''}"
     text = f"{heading}\n\n{inspect.getdoc(record.factory) or record.summary}"
-    out.print(reflow(text, min(out.width, 100)) + "\n", highlight=False, markup=False)
+    out.print(reflow(text, min(out.width, 100)) + "\n", highlight=False)
     missing = inspect.Parameter.empty
     rows = [
         [

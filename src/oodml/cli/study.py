@@ -94,7 +94,7 @@ def _show_plan(
         print_table(f"{settings.name}: {len(planned)} runs", ["method", "splits", "seeds", "runs"], rows)
         out.print(" · ".join(f"{count} {state}" for state, count in numbers.items()), highlight=False)
     for line in beside:
-        out.print(line, highlight=False, markup=False, soft_wrap=True)
+        out.print(line, highlight=False, soft_wrap=True)
     seconds = estimate_seconds(found, planned, calibrate)
     if seconds is None:
         out.print("No estimate of the time: no run of some method has finished, and --no-calibrate was given.")
@@ -178,7 +178,7 @@ def show_study(table: StudyTable, metrics: tuple[str, ...] = ("recall@1", "recal
             told = f"A split left out is predicted from the others to {error:.1f} points (mean over methods)."
             out.print(told, highlight=False, soft_wrap=True)
     if table.unfinished:
-        out.print(table.unfinished, highlight=False, markup=False, soft_wrap=True)
+        out.print(table.unfinished, highlight=False, soft_wrap=True)
 
 
 def _in_per_cent(value: Estimate) -> str:

@@ -27,10 +27,10 @@ def list_command(
     if name is not None and name in presets():
         preset = presets()[name]
         for key, text in preset.header.items():
-            out.print(f"{key}: {text}", highlight=False, markup=False)
+            out.print(f"{key}: {text}", highlight=False)
         if preset.needs:
-            out.print(f"Needs: {', '.join(preset.needs)}", highlight=False, markup=False)
-        out.print(yaml.safe_dump(dict(preset.settings), sort_keys=False, allow_unicode=True), markup=False)
+            out.print(f"Needs: {', '.join(preset.needs)}", highlight=False)
+        out.print(yaml.safe_dump(dict(preset.settings), sort_keys=False, allow_unicode=True))
         return
     shown = list(presets().values()) if name is None else matching_presets(name)
     if name is not None and not shown:

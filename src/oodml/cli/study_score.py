@@ -46,7 +46,7 @@ def score_command(
     ranked = list(ranking(table, METRIC if METRIC in table.metrics else "recall@1"))
     if label in ranked:
         told = f"{label} is number {ranked.index(label) + 1} of {len(ranked)} by recall@1 over the shift."
-        out.print(told, highlight=False, markup=False, soft_wrap=True)
+        out.print(told, highlight=False, soft_wrap=True)
 
 
 @study_app.command("forecast")
@@ -67,7 +67,7 @@ def forecast_command(
     name = Path(target).resolve().name
     placed, held = forecast_target(folder, open_pictures(target), name, backbone, method, quiet)
     for sentence in [f"Forecast for {held['method']}.", *target_words(placed, held, tuple(held["gallery"]))]:
-        out.print(sentence, highlight=False, markup=False, soft_wrap=True)
+        out.print(sentence, highlight=False, soft_wrap=True)
 
 
 @study_app.command("leaderboard")
@@ -95,4 +95,4 @@ def leaderboard_command(
     text = as_markdown(board, title) if output.suffix == ".md" else json.dumps(board, indent=1, ensure_ascii=False)
     with atomic_file(output) as temporary:
         temporary.write_text(text + "\n" * (not text.endswith("\n")), encoding="utf-8")
-    out.print(f"written to {output}", highlight=False, markup=False, soft_wrap=True)
+    out.print(f"written to {output}", highlight=False, soft_wrap=True)

@@ -37,7 +37,7 @@ def search_command(
     names = list(dict.fromkeys(name for options, _ in best for name in options))
     rows = [[f"{100 * score:.2f}", *(f"{options.get(name, '–'):.4g}" for name in names)] for options, score in best]
     print_table(f"Best trials: {metric} of the validation classes in per cent", [metric, *names], rows)
-    out.print(yaml.safe_dump({"method": found.method}, sort_keys=False), markup=False, highlight=False)
+    out.print(yaml.safe_dump({"method": found.method}, sort_keys=False), highlight=False)
 
 
 @study_app.command("retrieval-time")

@@ -14,11 +14,10 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-from rich.markup import escape
 from torch import Tensor, nn
 
 from oodml._errors import OodmlError
-from oodml._progress import console
+from oodml._progress import tell
 
 TOLERANCE = 1e-4  # relative; float32 rounding in another order of summation stays near 1e-6
 _PIXELS_A_REQUEST = 2 * 224 * 224  # small requests keep a layer's activations in a core's cache: 1.3x over one of 64
@@ -139,4 +138,4 @@ def _note(text: str, quiet: bool) -> None:
 @functools.cache
 def _note_once(text: str) -> None:
     """Said once a process: a command may compute features of several sets."""
-    console.print(f"[dim]note[/] {escape(text)}", highlight=False, soft_wrap=True)
+    tell("note", text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import traceback
 from typing import Any, Literal
 
-from oodml._progress import console
+from oodml._progress import tell
 from oodml.study.follow import follow, is_followed, shared_dataset
 from oodml.study.plan import PlannedRun
 from oodml.study.store import Store
@@ -32,7 +32,7 @@ def execute(run: PlannedRun, store: Store, device: str | None = None) -> Outcome
         except Exception:
             store.record_failure(run.id, traceback.format_exc())
             where = f"{store.url}/runs/{run.id}"
-            console.print(f"[red]failed[/] {run.method} on {run.split.name}, seed {run.seed}: see {where}")
+            tell("failed", f"{run.method} on {run.split.name}, seed {run.seed}: see {where}", "red")
             return "failed"
         return "done"
 
