@@ -115,6 +115,17 @@ def test_verify_accepts_what_is_true_and_tells_what_is_not(zoo: Path, series: Pa
     assert "'class-x'" in str(unknown.exception)
 
 
+def test_a_file_with_a_hash_in_its_name_is_a_file(zoo: Path, series: Path, tmp_path: Path) -> None:
+    path = tmp_path / "s#1.json"
+    shutil.copy(series, path)
+    arguments = ("--root", zoo / "zoo", "--shots", "2", "--episodes", "1")
+    assert run("splits", "episodes", path, *arguments).exit_code == 0
+    written = load_splits(path)
+    assert len(written) == 3 and all(split.episodes for split in written)
+    one = run("splits", "episodes", f"{path}#{written[0].name}", *arguments)
+    assert "need -o FILE" in str(one.exception) and load_splits(path) == written
+
+
 def test_episodes_are_added_to_every_split(zoo: Path, series: Path) -> None:
     path = zoo / "episodes.json"
     arguments = ("--root", zoo / "zoo", "--shots", "2", "--shots", "3", "--episodes", "4", "-o", path)

@@ -12,7 +12,7 @@ import pytest
 
 import oodml
 from oodml import OodmlError, Split
-from oodml.shift import Splits, load_splits, save_splits, with_validation
+from oodml.shift import Splits, load_splits, save_splits, split_address, with_validation
 
 
 def a_split(**changes: Any) -> Split:
@@ -62,6 +62,20 @@ def test_series_round_trip_and_choice_by_name(tmp_path: Path) -> None:
         Split.load(path)
     with pytest.raises(OodmlError, match="Did you mean 'shift-2'"):
         Split.load(f"{path}#shift2")
+
+
+def test_a_path_with_a_hash_in_it_is_read_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "c#dir").mkdir()
+    series = Splits([a_split(), a_split(name="shift-2")])
+    for path in (tmp_path / "c#dir" / "s.json", tmp_path / "c#dir" / "s#1.json"):
+        save_splits(path, series)
+        assert split_address(path) == (path, "") and load_splits(path) == series
+        assert split_address(f"{path}#shift-2") == (path, "shift-2")
+        assert load_splits(f"{path}#shift-2") == [series[1]] and Split.load(f"{path}#shift-2") == series[1]
+    with pytest.raises(OodmlError, match=r"There is no split file .*c#dir/t\.json\."):
+        load_splits(tmp_path / "c#dir" / "t.json")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert Split.load("~/c#dir/s.json#shift-1") == series[0]
 
 
 def test_a_single_split_reads_as_a_series(tmp_path: Path) -> None:

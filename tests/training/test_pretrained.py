@@ -133,6 +133,8 @@ def test_splits_come_from_files_lists_and_names(data, splits, tmp_path):
     save_splits(tmp_path / "s.json", splits)
     assert [s.name for s in read_splits(data, tmp_path / "s.json")] == ["easy", "hard"]
     assert [s.name for s in read_splits(data, f"{tmp_path}/s.json#hard")] == ["hard"]
+    (tmp_path / "s.json").rename(tmp_path / "s#1.json")
+    assert [s.name for s in read_splits(data, tmp_path / "s#1.json")] == ["easy", "hard"]
     assert [s.name for s in read_splits(data, ["default", splits[1]])] == ["default", "hard"]
     with pytest.raises(OodmlError, match="is of 'cub200', and the data set at hand is 'patterns'"):
         read_splits(data, Split(["a"], ["b"], dataset="cub200"))

@@ -17,12 +17,6 @@ if TYPE_CHECKING:
 FILE = typer.Argument(help="Split file; FILE#NAME takes one split of a series.")
 
 
-def read_series(file: str) -> Splits:
-    from oodml.shift import Split, Splits, load_splits
-
-    return Splits([Split.load(file)]) if "#" in file else load_splits(file)
-
-
 def counted_splits(series: Splits) -> str:
     return f"{len(series)} split{'s' * (len(series) != 1)}"
 

@@ -23,7 +23,7 @@ from oodml.cli._pictures_in import (
     open_dataset,
     quietly,
 )
-from oodml.cli._split_files import FILE, counted_splits, describe_for, open_for, read_series, ruler_for
+from oodml.cli._split_files import FILE, counted_splits, describe_for, open_for, ruler_for
 
 if TYPE_CHECKING:
     from oodml.shift import Split, Splits
@@ -103,10 +103,11 @@ def show(
 
     Classes, images, FID and KID; pictures of the progression and of a map of easy, medium and hard splits.
     """
+    from oodml.shift import load_splits, split_address
     from oodml.shift.pictures import check_projection, draw_map, draw_progression
 
     check_projection(projection)  # before anything is computed or drawn
-    series = read_series(file)
+    series = load_splits(file)
     data = describe_for(series, dataset, root, backbone, weights)
     ruler = ruler_for(series, data, test_root, weights)
     rows = []
@@ -117,7 +118,7 @@ def show(
         rows.append((split.name, *sizes, f"{found.fid:.2f}", kid))
     columns = ["split", "classes", "images", "FID", "KID"]
     print_table(f"{data.ds.name}, {data.backbone}, over {series[0].fid_mode}", columns, rows)
-    folder = folder or Path(file.partition("#")[0]).parent
+    folder = folder or split_address(file)[0].parent
     if series.progression:
         path = folder / "progression.png"
         draw_progression(path, _numbered(series), f"{data.ds.name}: shift by construction step")
@@ -146,9 +147,9 @@ def verify(
 
     The distances are computed again; it fails if something differs.
     """
-    from oodml.shift import episode_indices
+    from oodml.shift import episode_indices, load_splits
 
-    series = read_series(file)
+    series = load_splits(file)
     data = describe_for(series, dataset, root, backbone, weights)
     ruler = ruler_for(series, data, test_root, weights)
     same_features = features_of(data)
@@ -187,9 +188,16 @@ def episodes(
 
     N support images of each test class; the rest are queries.
     """
-    from oodml.shift import load_official_episodes, make_episodes, resolve_episodes, save_splits
+    from oodml.shift import (
+        load_official_episodes,
+        load_splits,
+        make_episodes,
+        resolve_episodes,
+        save_splits,
+        split_address,
+    )
 
-    series = read_series(file)
+    series = load_splits(file)
     ds = open_for(series, dataset or series[0].test_dataset, root)
     for i, split in enumerate(series):
         if official is None:
@@ -209,9 +217,10 @@ def episodes(
         raise OodmlError(
             "No official episode exists whole in this copy of the data; make your own: leave --official out."
         )
-    target = output or Path(file.partition("#")[0])
-    if "#" in file and output is None:
+    path, chosen = split_address(file)
+    if chosen and output is None:
         raise OodmlError("Episodes for one split of a series need -o FILE, so that the series is not overwritten.")
+    target = output or path
     save_splits(target, series) if len(series) > 1 else series[0].save(target)
     out.print(f"Episodes in {target}", soft_wrap=True)
 

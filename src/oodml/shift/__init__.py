@@ -7,7 +7,7 @@ from oodml.shift.frechet import fid
 from oodml.shift.kernel import KID, kid
 from oodml.shift.measure import Ruler, across_datasets, iid_baseline
 from oodml.shift.official import load_official, load_official_episodes
-from oodml.shift.split import Split, Splits, load_splits, save_splits, with_validation
+from oodml.shift.split import Split, Splits, load_splits, save_splits, split_address, with_validation
 from oodml.shift.target import place_target, similar_pairs, splits_of_pictures, thumbnail_likeness
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "resolve_episodes",
     "save_splits",
     "similar_pairs",
+    "split_address",
     "splits_of_pictures",
     "thumbnail_likeness",
     "with_validation",

@@ -84,14 +84,9 @@ class Split:
     @classmethod
     def load(cls, path: str | Path) -> Split:
         """Read one split; `FILE#NAME` takes one of a series."""
-        file, _, name = str(path).partition("#") if not Path(path).exists() else (str(path), "", "")
-        splits = load_splits(file)
-        if name:
-            found = [split for split in splits if split.name == name]
-            if not found:
-                raise unknown_name(f"split in {file}:", name, [split.name for split in splits])
-            return found[0]
+        splits = load_splits(path)
         if len(splits) != 1:
+            file, _ = split_address(path)
             raise OodmlError(
                 f"{file} holds {len(splits)} splits: name one as {file}#{splits[0].name} "
                 f"(there are {', '.join(s.name for s in splits)}), or read them all with load_splits."
@@ -156,11 +151,30 @@ def series_to_json(splits: Sequence[Split]) -> dict[str, Any]:
     return {"format": SERIES_FORMAT, "splits": [s.to_json() for s in splits], "progression": progression}
 
 
+def split_address(path: str | Path) -> tuple[Path, str]:
+    """The file and the name that `FILE#NAME` means; the name is "" for a file alone, which may have a # in its path."""
+    text = str(Path(path).expanduser())
+    if "#" not in text or Path(text).exists():
+        return Path(text), ""
+    file, _, name = text.rpartition("#")
+    return Path(file), name
+
+
 def load_splits(path: str | Path) -> Splits:
-    """Read every split of a file: a series, or the one of a single-split file."""
-    path = Path(path).expanduser()
-    if not path.is_file():
+    """Read every split of a file: a series, or the one of a single-split file; `FILE#NAME`: that one alone."""
+    file, name = split_address(path)
+    if not file.is_file():
         raise OodmlError(f"There is no split file {path}. Build one with `oodml splits build`, or check the path.")
+    splits = _read_series(file)
+    if not name:
+        return splits
+    found = [split for split in splits if split.name == name]
+    if not found:
+        raise unknown_name(f"split in {file}:", name, [split.name for split in splits])
+    return Splits(found)
+
+
+def _read_series(path: Path) -> Splits:
     with explained("read", path):
         content = path.read_bytes()
     try:

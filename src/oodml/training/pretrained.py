@@ -176,7 +176,7 @@ def input_side(model: Backbone, wanted: int) -> int | None:
 
 def read_splits(data: Dataset, splits: Any) -> list[Split]:
     """Splits from whatever names them, checked against the data set."""
-    if isinstance(splits, str | Path) and splits != "default" and "#" not in str(splits):
+    if isinstance(splits, str | Path) and splits != "default":
         found = list(load_splits(splits))
     elif isinstance(splits, Sequence) and not isinstance(splits, str):
         found = [split for each in splits for split in read_splits(data, each)]
