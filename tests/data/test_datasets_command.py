@@ -28,6 +28,12 @@ def test_one_data_set_is_shown(birds: Path, cache: Path):
     assert "18" in shown and "2 training and 2 test classes" in shown and "7 training, 11 test" in shown
 
 
+def test_a_path_will_do(birds: Path, cache: Path):
+    assert run(str(birds)) == run("folder", "--root", str(birds))
+    with pytest.raises(OodmlError, match=r"No folder or tar at .*nosuch"):
+        run(str(birds / "nosuch"))
+
+
 def test_check_reads_every_picture(birds: Path, cache: Path):
     assert "all 18 pictures can be read" in run("folder", "--root", str(birds), "--check")
     (birds / "jay" / "1.jpg").write_text("broken")

@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 import pytest
+from PIL import Image
 from typer.testing import CliRunner
 
 import oodml
@@ -52,6 +53,16 @@ def test_a_study_is_planned_run_and_shown(call, file, replay, tmp_path):
     assert "4 done · 0 running" in call("status", folder)
     assert "About" not in call("plan", file, "--out", folder)
     assert call("show", folder) in shown
+
+
+def test_a_path_will_do_where_the_name_of_a_data_set_does(call, file, tmp_path):
+    for place in [tmp_path / "pics" / name / f"{i}.png" for name in "abcd" for i in range(2)]:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (8, 8)).save(place)
+    words = ("plan", file, "--no-calibrate", "--set", "splits=default", "--out", tmp_path / "study")
+    shown = call(*words, "--dataset", tmp_path / "pics")
+    assert "2 runs" in shown
+    assert call(*words, "--dataset", "folder", "--root", tmp_path / "pics") == shown
 
 
 def test_a_plan_names_what_is_computed_beside_training(call, file, replay, splits, tmp_path):

@@ -63,6 +63,12 @@ def dataset_settings(name: str, root: Path | str | None = None) -> dict[str, Any
     return {"name": name} if root is None else {"name": name, "root": str(root)}
 
 
+def dataset_setting(name: str) -> str | dict[str, Any]:
+    """A data set as settings have it: one known by its name stays a name, a path becomes a folder with its root."""
+    spec = dataset_settings(name)
+    return spec if "root" in spec else name
+
+
 def place_of(ds: Dataset) -> str | None:
     """The folder or tar that a data set was read from; None for one that comes with the package."""
     from oodml.data import FileSource, TarSource

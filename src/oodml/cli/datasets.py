@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @app.command()
 def datasets(
-    name: str = typer.Argument(None, help="A data set to look at; without it, all are listed."),
+    name: str = typer.Argument(None, help="A data set, or a folder or tar of class folders; default: all are listed."),
     root: Path = typer.Option(None, help="Where its pictures are: a folder or a .tar."),
     check: bool = typer.Option(False, "--check", help="Decode every picture, check the cache; fail on any problem."),
 ) -> None:
@@ -26,6 +26,7 @@ def datasets(
     """
     import warnings
 
+    from oodml.cli._pictures_in import dataset_settings
     from oodml.data import dataset_records, load_dataset
 
     if name is None:
@@ -35,7 +36,7 @@ def datasets(
         return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # they are printed below, as lines of the answer
-        ds = load_dataset(name, root=root)
+        ds = load_dataset(dataset_settings(name, root))
     _show(ds)
     if check:
         _check(ds)

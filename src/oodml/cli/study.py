@@ -21,7 +21,7 @@ app.add_typer(study_app, name="study")
 
 STUDY = typer.Argument(help="A preset's name (`oodml study list`) or a YAML file.")
 FOLDER = typer.Argument(help="The study's folder or URL.", callback=folder_given)
-DATASET = typer.Option(None, help="Another data set than the study's.")
+DATASET = typer.Option(None, help="Another data set than the study's: a name, or a folder of class folders.")
 ROOT = typer.Option(None, help="Where the data set's pictures are.")
 CHANGES = typer.Option([], "--set", help="Any setting of the study as key=value, e.g. --set seeds=[0,1,2].")
 
@@ -198,9 +198,12 @@ def _split_name(each: RunStatus) -> str:
 
 
 def _settings(study: str, changes: list[str], dataset: str | None, root: str | None) -> StudyConfig:
+    from oodml.cli._pictures_in import dataset_setting
     from oodml.study.presets import load_preset_or_file
 
-    values = parse_settings(changes) | ({"dataset": dataset} if dataset else {})
+    values = parse_settings(changes)
+    if dataset is not None:
+        values["dataset"] = dataset_setting(dataset) if root is None else dataset
     settings = load_preset_or_file(study, **values)
     if root is None:
         return settings

@@ -10,7 +10,7 @@ import typer
 
 from oodml._errors import OodmlError
 from oodml.cli._app import app, method_name, out, parse_settings, print_table, with_root
-from oodml.cli._pictures_in import dataset_settings
+from oodml.cli._pictures_in import dataset_setting
 
 if TYPE_CHECKING:
     from oodml.training import Result
@@ -76,7 +76,7 @@ def train_command(
             f"it: oodml train --dataset {config}."
         )
     if dataset is not None and root is None:
-        values["dataset"] = _named(dataset)
+        values["dataset"] = dataset_setting(dataset)
     values |= parse_settings(setting) | ({"quiet": True} if quiet else {})
     if root is not None:
         of_file = read_settings(config, "settings") if config is not None else {}
@@ -90,12 +90,6 @@ def train_command(
         sys.exit(stopped.exit_code)
     if is_main_process():
         _show(result)
-
-
-def _named(dataset: str) -> str | dict[str, Any]:
-    """The data set as settings have it: one known by name stays a name, a path becomes a folder with its root."""
-    spec = dataset_settings(dataset)
-    return spec if "root" in spec else dataset
 
 
 def _show(result: Result) -> None:
