@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+import yaml
 
 import oodml
 from oodml import OodmlError
@@ -69,6 +70,21 @@ def test_pictures_of_another_data_set_are_refused(settings):
         run_spaces(run, dataset=other)
     copied = replace(oodml.load_dataset("patterns"), fingerprint="of files with another date")
     assert len(run_spaces(run, dataset=copied).labels) == 64
+
+
+def test_another_root_leaves_the_data_sets_other_options(finished, monkeypatch):
+    dataset = {"name": "folder", "root": "there", "images_per_class": 5}
+    (finished / "config.yaml").write_text(yaml.safe_dump({"dataset": dataset}))
+    asked = []
+
+    def stop(spec):
+        asked.append(spec)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("oodml.data.load_dataset", stop)
+    with pytest.raises(KeyboardInterrupt):
+        spaces_command(finished, finished / "page.html", None, "test", "here", False, "cpu")
+    assert asked == [dataset | {"root": "here"}]
 
 
 @pytest.fixture

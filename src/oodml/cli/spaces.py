@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 
-from oodml.cli._app import app, method_name, out, print_table
+from oodml.cli._app import app, method_name, out, print_table, with_root
 
 
 @app.command("spaces")
@@ -38,8 +38,7 @@ def spaces_command(
         check_writable(figures, "--figures")
     device = str(join(device).device)
     config = RunConfig.load(run / "config.yaml")
-    spec = {"name": config.dataset_name, "root": str(root)} if root else config.dataset
-    dataset = load_dataset(spec)
+    dataset = load_dataset(with_root(config.dataset, str(root)) if root else config.dataset)
     spaces = run_spaces(run, side, dataset, device=device)
     mapped, queries = choose_shown(spaces.labels)
     scored = generalisation_gap(run, dataset, device=device) if gap else []
