@@ -2,12 +2,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 import oodml.cli.datasets
 from oodml import OodmlError
 from oodml.cli import app
+from oodml.data import ArraySource, build_dataset
 
 assert oodml.cli.datasets  # registers the command
 
@@ -26,6 +28,15 @@ def test_all_data_sets_are_listed():
 def test_one_data_set_is_shown(birds: Path, cache: Path):
     shown = run("folder", "--root", str(birds))
     assert "18" in shown and "2 training and 2 test classes" in shown and "7 training, 11 test" in shown
+
+
+def test_the_place_of_a_set_of_another_package_is_shown(capsys: pytest.CaptureFixture[str]):
+    class Elsewhere(ArraySource):
+        place = "s3://pictures"
+
+    source = Elsewhere(np.zeros((4, 8, 8), np.uint8), list("abcd"))
+    oodml.cli.datasets._show(build_dataset("elsewhere", source, ["x", "x", "y", "y"]))
+    assert "s3://pictures" in capsys.readouterr().out
 
 
 def test_a_path_will_do(birds: Path, cache: Path):

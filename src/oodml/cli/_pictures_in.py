@@ -69,15 +69,6 @@ def dataset_setting(name: str) -> str | dict[str, Any]:
     return spec if "root" in spec else name
 
 
-def place_of(ds: Dataset) -> str | None:
-    """The folder or tar that a data set was read from; None for one that comes with the package."""
-    from oodml.data import FileSource, TarSource
-
-    if isinstance(ds.source, FileSource):
-        return str(ds.source.root)
-    return str(ds.source.path) if isinstance(ds.source, TarSource) else None
-
-
 def _neither_path_nor_name(name: str, known: list[str]) -> OodmlError:
     """A mistyped path must not be answered as if only names of data sets could be given."""
     near = difflib.get_close_matches(name, known, n=1)
@@ -117,7 +108,7 @@ def readable(ds: Dataset) -> Dataset:
 
 def made_from(data: Described) -> dict[str, str]:
     """A split's provenance: its features, and where a folder was, so that later commands find it."""
-    place = place_of(data.ds) if data.ds.name == "folder" else None
+    place = data.ds.source.place if data.ds.name == "folder" else ""
     return {**features_of(data), **({"root": place} if place else {})}
 
 

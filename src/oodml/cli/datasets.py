@@ -55,7 +55,7 @@ def _show(ds: Dataset) -> None:
         ("default split", f"{len(train)} training and {len(test)} test classes"),
         ("pictures in it", f"{len(ds.indices_of(train)):,} training, {len(ds.indices_of(test)):,} test"),
         ("picture size", f"{ds.image_size} px"),
-        ("source", _where(ds)),
+        ("source", ds.source.place or "comes with the package"),
         ("fingerprint", ds.fingerprint),
     ]
     print_table(ds.name, ("", ""), rows)
@@ -63,12 +63,6 @@ def _show(ds: Dataset) -> None:
         out.print(f"note: {note}", highlight=False, soft_wrap=True)
     for problem in ds.warnings:
         out.print(f"warning: {problem}", highlight=False, soft_wrap=True, style="yellow")
-
-
-def _where(ds: Dataset) -> str:
-    from oodml.cli._pictures_in import place_of
-
-    return place_of(ds) or "comes with the package"
 
 
 def _superclasses(ds: Dataset) -> str:

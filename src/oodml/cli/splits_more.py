@@ -19,7 +19,6 @@ from oodml.cli._pictures_in import (
     describe,
     made_from,
     open_dataset,
-    place_of,
     quietly,
 )
 from oodml.cli._split_files import counted_splits
@@ -121,7 +120,7 @@ def across(
     sets = [open_dataset(train, root), open_dataset(test, test_root)]
     names = [ds.name for ds in sets]
     if names[0] == names[1]:  # two folders have one name: they are told apart by their places
-        names = [place_of(ds) or ds.name for ds in sets]
+        names = [ds.source.place or ds.name for ds in sets]
     source, target = (
         Split(ds.default_split.train, ds.default_split.test, name="default", dataset=name)
         for ds, name in zip(sets, names, strict=True)
