@@ -63,6 +63,20 @@ def test_a_file_where_a_folder_is_wanted_is_called_a_file(tmp_path):
             _files.write_json(path, 1)
 
 
+def test_only_a_folder_of_its_own_kind_or_an_empty_one_will_do(tmp_path):
+    _files.check_holds_only("run", tmp_path / "new", ["mark"])
+    (tmp_path / ".being-written").touch()
+    _files.check_holds_only("run", tmp_path, ["mark"])
+    for name in "abcd":
+        (tmp_path / name).touch()
+    with pytest.raises(OodmlError, match=r"no run \(a, b, c and 1 more\), .* Choose a new or an empty folder\."):
+        _files.check_holds_only("run", tmp_path, ["mark"])
+    with pytest.raises(OodmlError, match="is a file; give a folder"):
+        _files.check_holds_only("run", tmp_path / "a", ["mark"])
+    (tmp_path / "mark").touch()
+    _files.check_holds_only("run", tmp_path, ["mark"])
+
+
 def test_an_atomic_folder_replaces_the_old_one_whole(tmp_path):
     target = tmp_path / "folder"
     for text in ("old", "new"):

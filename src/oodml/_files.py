@@ -10,7 +10,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +60,22 @@ def check_writable(folder: Path, option: str) -> None:
     if not there.is_dir() or not os.access(there, os.W_OK):
         problem = "cannot be written to" if there.is_dir() else "is a file"
         raise OodmlError(f"{option}: {there} {problem}. Choose another place.")
+
+
+def check_holds_only(what: str, folder: Path, marks: Iterable[str]) -> None:
+    """Refuse a file, and a folder with something in it but none of the `marks` of a run, study or audit (`what`): ours
+    would be scattered among somebody's pictures or papers."""
+    if folder.is_file():
+        raise OodmlError(f"{folder} is a file; give a folder.")
+    if not folder.is_dir() or any((folder / mark).exists() for mark in marks):
+        return
+    there = sorted(each.name for each in folder.iterdir() if not each.name.startswith("."))  # those are being written
+    if there:
+        more = f" and {len(there) - 3} more" if len(there) > 3 else ""
+        raise OodmlError(
+            f"{folder} holds something that is no {what} ({', '.join(there[:3])}{more}), and files would be scattered "
+            "among it. Choose a new or an empty folder."
+        )
 
 
 @contextlib.contextmanager

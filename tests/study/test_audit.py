@@ -291,7 +291,7 @@ def test_what_cannot_be_audited_is_refused_with_what_to_do(cache, tmp_path, case
         "loose": "no class folder",
         "short": "at least 0.5 minutes",
         "endless": "not endlessly many; got inf",
-        "taken": r"is no audit \(thesis.tex, for one\)",
+        "taken": r"is no audit \(thesis.tex\)",
         "typo": "Did you mean 'tiny'",
     }[case]
     if case == "empty":

@@ -70,7 +70,7 @@ def test_a_folder_that_holds_something_else_is_left_alone(noise, study, tmp_path
         if out == "paper.tex":
             (tmp_path / out).write_text("precious")
         before = sorted(tmp_path.rglob("*"))
-        with pytest.raises(oodml.OodmlError, match=r"no study \(class0, for one\)|is a file\. Give --out a new folder"):
+        with pytest.raises(oodml.OodmlError, match=r"no study \(class0\)|is a file; give a folder\."):
             oodml.run_study(study(), tmp_path / out, quiet=True)
         assert sorted(tmp_path.rglob("*")) == before
 

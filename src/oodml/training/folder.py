@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from oodml._errors import OodmlError
-from oodml._files import check_writable
+from oodml._files import check_holds_only, check_writable
 from oodml.config import RunConfig
 from oodml.training.result import load_result
 
@@ -16,7 +16,7 @@ _MARKS = ("config.yaml", "result.json", "checkpoint.pt", "search", "tensorboard"
 
 def check_folder(out: Path, settings: RunConfig) -> None:
     """Refuse a folder that holds something else or cannot hold a run, before anything is read or written."""
-    _check_holds_only(out, _MARKS, "run")
+    check_holds_only("run", out, _MARKS)
     run_hash = settings.hash()
     if (out / "result.json").exists():
         result = load_result(out).data
@@ -26,19 +26,6 @@ def check_folder(out: Path, settings: RunConfig) -> None:
     if (out / "checkpoint.pt").exists() and (found := _saved_settings(out)) and found.hash() != run_hash:
         raise other_settings(out, found.as_dict(), settings)
     check_writable(out, "A run needs a folder of its own (out)")
-
-
-def _check_holds_only(folder: Path, marks: tuple[str, ...], what: str) -> None:
-    """Refuse a folder with something in it unless it has one of `marks`: files must not be scattered among others'."""
-    if not folder.is_dir() or any((folder / mark).exists() for mark in marks):
-        return
-    there = sorted(each.name for each in folder.iterdir() if not each.name.startswith("."))
-    if there:
-        more = f" and {len(there) - 3} more" if len(there) > 3 else ""
-        raise OodmlError(
-            f"{folder} holds something that is no {what} ({', '.join(there[:3])}{more}), and files would be scattered "
-            "among it. Choose a new or an empty folder."
-        )
 
 
 def other_settings(out: Path, found: dict[str, Any] | None, wanted: RunConfig) -> OodmlError:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from oodml._errors import OodmlError
-from oodml._files import atomic_file, explained
+from oodml._files import atomic_file, check_holds_only, explained
 
 EMBEDDINGS = "embeddings.safetensors"
 AUDITED = "data.json"  # which pictures an audit in this folder is about
@@ -51,15 +51,8 @@ class Store:
         return sorted(name for name in found if not name.startswith("."))  # those are files being written
 
     def refuse_strangers(self, kind: str, marks: Iterable[str]) -> None:
-        """Refuse a place that holds something, but none of the files that mark a study or audit (`kind`): ours would
-        be scattered among somebody's pictures or papers."""
-        if self.root.is_file():
-            raise OodmlError(f"{self.url} is a file. Give --out a new folder.")
-        found = self.names("")
-        if found and not set(marks) & set(found):
-            raise OodmlError(
-                f"{self.url} holds something that is no {kind} ({found[0]}, for one). Give --out a new folder."
-            )
+        """Refuse a place that holds something, but none of the files that mark a study or audit (`kind`)."""
+        check_holds_only(kind, self.root, marks)
 
     def read_json(self, name: str) -> Any | None:
         content = self.read(name)
