@@ -183,6 +183,10 @@ def limit_of(job: Job) -> Callable[[], None]:
     return step
 
 
+def images_per_step(job: Job) -> int:
+    return int(job.config.batch_size or 0) * job.method.batches_per_step
+
+
 def measure(job: Job, base: Job | None, name: str, limit: Callable[[], None], options: argparse.Namespace) -> Row:
     """Seconds an image of the limit, of the base loss and of the method, in turns; the median of each counts."""
 
@@ -194,7 +198,7 @@ def measure(job: Job, base: Job | None, name: str, limit: Callable[[], None], op
         synchronise(job)
         return (time.perf_counter() - began) / (count * images)
 
-    turns = [(limit, options.batch), *((stepper(each, options), each.images_per_step) for each in (base, job) if each)]
+    turns = [(limit, options.batch), *((stepper(each, options), images_per_step(each)) for each in (base, job) if each)]
     for action, images in turns:
         timed(action, images, WARM_UP)
     rounds = np.array([[timed(action, images) for action, images in turns] for _ in range(options.rounds)])
@@ -204,7 +208,7 @@ def measure(job: Job, base: Job | None, name: str, limit: Callable[[], None], op
         "limit": round(1 / alone, 1),
         "ours": round(1 / ours, 1),
         "share": round(float(np.median(rounds[:, 0] / rounds[:, -1])), 4),
-        "step_ms": round(1000 * ours * job.images_per_step, 2),
+        "step_ms": round(1000 * ours * images_per_step(job), 2),
     }
     if base:
         row["over_base"] = round(float(np.median(rounds[:, -1] / rounds[:, 1])), 4)

@@ -77,11 +77,12 @@ def test_lines_are_means_and_bands_deviations(material, show):
         assert all("run " in text for text in dots.hover)
 
 
-def test_the_lower_chart_is_the_difference_to_the_mean_over_trained_methods(material):
-    view = difference_chart(material).views["recall@1", SCORE]
+@pytest.mark.parametrize("show", [SCORE, GAIN])
+def test_the_lower_chart_is_the_difference_to_the_mean_over_trained_methods(material, show):
+    view = difference_chart(material).views["recall@1", show]
     lines = {s.name: s.y for s in view.series}
     for place, split in enumerate(material.table.splits):
-        means = {m: np.mean(by_hand(material.table, m, split, "recall@1")) for m in material.trained}
+        means = {m: np.mean(by_hand(material.table, m, split, "recall@1", show == GAIN)) for m in material.trained}
         for method, mean in means.items():
             assert lines[method][place] == pytest.approx(mean - np.mean(list(means.values())))
 

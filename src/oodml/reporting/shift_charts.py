@@ -59,10 +59,9 @@ def difference_chart(material: Material) -> Chart | None:
     views: Views = {}
     for metric in material.metrics:
         for show, grid in _shown(material, metric).items():
-            trained = [material.style(method) for method in material.trained]
-            means, sds = mean_sd(100 * grid)
-            centre = mean_sd(means[trained].T)[0]
-            series = list(_lines(material, metric, show, means - centre, sds, runs_too=False))
+            _, sds = mean_sd(100 * grid)
+            differences = 100 * material.table.difference_to_mean(metric, of_gain=show == GAIN)
+            series = list(_lines(material, metric, show, differences, sds, runs_too=False))
             views[metric, show] = View(series, SHIFT, "difference (points)", note=_missing(grid, metric))
     return Chart(
         "difference", "Difference to the mean over methods", views, _switches(material), follows=True, height=320

@@ -61,10 +61,6 @@ class Job:
     def eval_batch(self) -> int:
         return 512 if self.processes.device.type == "cuda" else 128
 
-    @property
-    def images_per_step(self) -> int:
-        return int(self.config.batch_size or 0) * self.method.batches_per_step
-
     def evaluates_after(self, step: int) -> bool:
         """Whether the model is evaluated once `step` steps are done: at even points, and always at the end."""
         every = self.config.eval_every

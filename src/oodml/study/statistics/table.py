@@ -120,9 +120,9 @@ class StudyTable:
                 per_split[row.split] = row.untrained[metric]
         return np.array([per_split.get(name, np.nan) for name in self.splits])
 
-    def difference_to_mean(self, metric: str) -> NDArray[np.float64]:
-        """Mean score of a method minus the mean over trained methods, on each split (ooDML fig. 2); (method, split)."""
-        means = self.means(metric)
+    def difference_to_mean(self, metric: str, of_gain: bool = False) -> NDArray[np.float64]:
+        """Mean score (or gain) of a method minus that of the trained ones, on each split (fig. 2); (method, split)."""
+        means = mean_over_seeds(self.gain(metric) if of_gain else self.scores(metric))
         of_trained = means[[self.methods.index(name) for name in self.trained or self.methods]]
         return means - mean_over_seeds(of_trained.T)
 
