@@ -160,11 +160,12 @@ def export_command(
     out.print(f"{len(rows)} rows in {write_export(rows, file)}", highlight=False, soft_wrap=True)
 
 
-def show_study(table: StudyTable, metrics: tuple[str, ...] = ("recall@1", "recall@1:matched")) -> None:
+def show_study(table: StudyTable, metrics: tuple[str, ...] | None = None) -> None:
     """Methods down, splits across in order of shift, AGS (± half its 95 % interval) at the end; one table a metric."""
     from oodml.study.forecast import study_errors
+    from oodml.study.results import METRIC
 
-    for metric in (each for each in metrics if each in table.metrics):
+    for metric in (each for each in metrics or ("recall@1", METRIC) if each in table.metrics):
         ranking = table.ags(metric) if len(set(table.fids)) > 1 else {}
         rows = []
         for method in table.methods:

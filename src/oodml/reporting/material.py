@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oodml._errors import OodmlError
+from oodml.evaluation import MATCHED
 from oodml.study.statistics import TRAINED, Row, StudyTable
 from oodml.study.store import Store
 
-MATCHED = "recall@1:matched"
 RUN_FILES = ("result.json", "metrics.jsonl", "few_shot.json")  # what is read of a run, beside its embeddings
 HEADLINE = (MATCHED, "recall@1")  # the first that a study has; only recall at one gallery size compares splits
 

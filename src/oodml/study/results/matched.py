@@ -11,10 +11,10 @@ import numpy as np
 from safetensors.numpy import load_file
 
 from oodml.data import Dataset
-from oodml.evaluation import evaluate
+from oodml.evaluation import MATCHED, evaluate
 from oodml.shift import Split
 
-METRIC = "recall@1:matched"
+METRIC = MATCHED  # what studies rank by
 
 
 def smallest_test_set(splits: list[Split], dataset: Dataset) -> tuple[int, int]:
