@@ -22,7 +22,7 @@ _EMBEDDINGS, _LABELS = ("embeddings", "features", "x"), ("labels", "y")
 def evaluate_command(
     file: Path | None = typer.Argument(None, help="A .npz or .safetensors with `embeddings` (N, d) and `labels` (N)."),
     run: Path | None = typer.Option(None, help="Instead of a file: a finished run, whose model embeds the pictures."),
-    dataset: str | None = typer.Option(None, help="With --run: other pictures than the run's, whole unless --split."),
+    dataset: str | None = typer.Option(None, help="With --run: another data set or folder, whole unless --split."),
     root: str | None = typer.Option(None, help="With --dataset: where its pictures are."),
     split: str | None = typer.Option(None, help="With --run: test on the test classes of this split."),
     metrics: str = typer.Option("", help="Comma-separated names; default: recall, map, r-precision, nmi, f1."),

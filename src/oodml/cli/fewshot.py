@@ -20,7 +20,7 @@ def fewshot_command(
     split: str | None = typer.Option(None, help="A split file (or FILE#NAME) with episodes; default: the run's split."),
     shots: list[int] = typer.Option([2, 5], help="Labelled images of every test class; may be repeated."),
     episodes: int = typer.Option(10, help="Support sets to average over."),
-    dataset: str | None = typer.Option(None, help="Another data set than the run's, to adapt to."),
+    dataset: str | None = typer.Option(None, help="Adapt to another data set than the run's: a name, or a folder."),
     root: str | None = typer.Option(None, help="With --dataset: where its pictures are."),
     lr: str = typer.Option(
         "auto",
