@@ -7,10 +7,13 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from safetensors.torch import load_file
 from torch import nn
 
 from oodml import OodmlError
 from oodml.config import RunConfig
+from oodml.data import ArraySource, Transforms, build_dataset, load_dataset, load_images
+from oodml.data._evaluation_view import view_one
 from oodml.losses import register_loss
 from oodml.training import result as results
 from oodml.training import train
@@ -130,6 +133,45 @@ def test_an_embedder_sees_pictures_as_training_does(settings, tmp_path, mode, va
     picture.save(tmp_path / "one.png")
     for given in (picture, tmp_path / "one.png"):
         torch.testing.assert_close(trained.prepare(given), torch.full((3, 16, 16), seen))
+
+
+def _photographs(root: Path) -> None:
+    """Eight classes of two JPEGs: odd sizes, landscape and portrait, smaller and larger than the view; one turned."""
+    rng = np.random.default_rng(0)
+    sizes = [(301, 467), (467, 301), (259, 257), (131, 97), (257, 1031), (1301, 1183), (255, 333), (70, 111)]
+    for i, size in enumerate(sizes * 2):
+        folder = root / f"class-{i // 2}"
+        folder.mkdir(parents=True, exist_ok=True)
+        coarse = Image.fromarray(rng.integers(0, 256, (12, 9, 3), dtype=np.uint8))
+        exif = Image.Exif()
+        if i == 15:
+            exif[0x0112] = 6
+        coarse.resize(size, Image.Resampling.BICUBIC).save(folder / f"{i}.jpg", exif=exif)
+
+
+@pytest.mark.parametrize("depth", ["all", "head"])
+def test_files_are_embedded_as_the_run_embedded_them(settings, tmp_path, depth):
+    _photographs(tmp_path / "pictures")
+    spec = {"name": "folder", "root": str(tmp_path / "pictures")}
+    run = train(short(settings, dataset=spec, train=depth, steps=1, batch_size=4, views=0)).path
+    trained, saved = load_embedder(run), load_file(run / "embeddings.safetensors")
+    indices = saved["indices"].tolist()
+    images = load_images(load_dataset(spec), quiet=True)
+    files = [tmp_path / "pictures" / images.dataset.path(i) for i in indices]
+    assert torch.equal(torch.stack([trained.prepare(file) for file in files]), images.eval_view(indices))
+    # Stored in half precision.
+    torch.testing.assert_close(trained(files), saved["embeddings"].float(), atol=5e-4, rtol=1e-3)
+
+
+def test_small_pictures_on_cached_features_are_seen_as_the_run_saw_them():
+    """Features are of 64 pixels at least: the picture is enlarged once, not cut and then enlarged."""
+    small = Transforms(size=16, short_side=20)
+    rng = np.random.default_rng(0)
+    for shape in ((16, 16), (23, 31), (70, 41)):
+        picture = Image.fromarray(rng.integers(0, 256, (*shape, 3), dtype=np.uint8))
+        source = ArraySource(np.asarray(picture)[None], ["one.png"])
+        images = load_images(build_dataset("small", source, ["one"], transforms=small), quiet=True)
+        torch.testing.assert_close(view_one(picture, small, 64), images.eval_view([0], 64)[0], atol=1e-5, rtol=0)
 
 
 def test_a_picture_that_is_turned_by_its_camera_stays_as_it_was_given(settings):

@@ -16,9 +16,9 @@ from oodml._errors import OodmlError
 from oodml.data._cache import PixelCache, open_or_build
 from oodml.data._dataset import Dataset, Transforms
 from oodml.data._decode import CHUNK_PIXELS
+from oodml.data._evaluation_view import SMALL, centred
 from oodml.data.augment import (
     Views,
-    centre_crop,
     enlarges,
     random_resized_crop,
     squeezed_random_crop,
@@ -28,7 +28,6 @@ from oodml.data.augment import (
 )
 
 _GPU_SHARE = 0.6  # of the free memory that pictures may take; the network needs the rest
-_SMALL = 64  # pixels a side up to which a batch of pictures is cheaper to enlarge at once than one by one
 _GPU_BATCH = 256  # views made at once: larger batches would only need more memory
 
 
@@ -77,7 +76,7 @@ class Images:
         self._pixels = cache.pixels
         self._chunks = torch.from_numpy(cache.pixels).view(torch.int64)  # 8 bytes at a time: a gather moves words
         self.resident = device.type != "cuda" or _fits(self._chunks, device)
-        self._small = max(cache.heights.max(initial=0), cache.widths.max(initial=0)) <= _SMALL
+        self._small = max(cache.heights.max(initial=0), cache.widths.max(initial=0)) <= SMALL
         self._common_size = _common_size(cache)
         self._packed = None
         if device.type == "cuda" and self.resident:
@@ -100,11 +99,8 @@ class Images:
 
     def eval_view(self, indices: Sequence[int] | np.ndarray | Tensor, size: int | None = None) -> Tensor:
         """Short side resized, centre cut. Another `size` than the transforms' scales the short side along."""
-        rows = self._positions(indices)
-        side, own = self.transforms.short_side, self.transforms.size
-        size = own if size is None else size
-        short_side = side if size == own else round(side * size / own)
-        return self._view(rows, lambda heights, widths: centre_crop(heights, widths, short_side, size), size)
+        size = self.transforms.size if size is None else size
+        return self._view(self._positions(indices), centred(self.transforms, size), size)
 
     def train_view(
         self,

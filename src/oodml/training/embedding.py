@@ -12,13 +12,12 @@ import torch
 from PIL import Image
 from safetensors import safe_open
 from torch import Tensor
-from torch.nn import functional as F
 
 from oodml._devices import pick_device
 from oodml._errors import OodmlError
 from oodml.config import RunConfig
-from oodml.data import Dataset, load_dataset, load_images
-from oodml.data._sources import upright_rgb
+from oodml.data import Dataset, Transforms, load_dataset, load_images
+from oodml.data._evaluation_view import view_one
 from oodml.evaluation import evaluate
 from oodml.methods import Context, Method, make_method
 from oodml.models import Backbone
@@ -28,7 +27,7 @@ from oodml.training.initial import initial_backbone
 from oodml.training.result import load_result
 from oodml.training.scoring import embed
 from oodml.training.sets import choose_sets, choose_split
-from oodml.training.sources import ImageSource, ResizedSource, resized
+from oodml.training.sources import ImageSource, resized
 
 Picture = Image.Image | np.ndarray | Tensor | str | Path
 
@@ -36,14 +35,16 @@ Picture = Image.Image | np.ndarray | Tensor | str | Path
 class TrainedEmbedder:
     """Called with one picture or a list of them: PIL images, paths, arrays (h, w, 3) or tensors (3, h, w).
 
-    Integer arrays hold 0..255, floating ones 0..1; a tensor (n, 3, h, w) is n pictures. Each picture gets the
-    evaluation transform of the data set the run trained on: short side resized, centre cut. Gives (n, d) float32 on
-    the CPU; one picture alone gives (d,).
+    Integer arrays hold 0..255, floating ones 0..1, rounded to whole grey levels as files have them; a tensor
+    (n, 3, h, w) is n pictures. Each picture gets the evaluation view of the data set the run trained on, the one the
+    run itself was scored with: short side resized, centre cut. Gives (n, d) float32 on the CPU; one picture alone
+    gives (d,).
     """
 
     def __init__(self, embedder: Embedder, method: Method, transforms: Mapping[str, int], device: torch.device) -> None:
         self.embedder, self.method, self.device = embedder.to(device).eval(), method, device
         self.size, self.short_side, self.input = (transforms[key] for key in ("size", "short_side", "input"))
+        self._transforms = Transforms(size=self.size, short_side=self.short_side)
 
     @property
     def dim(self) -> int:
@@ -61,20 +62,18 @@ class TrainedEmbedder:
 
     @torch.no_grad()
     def embed(self, images: Tensor) -> Tensor:
-        """Prepared images (n, 3, size, size) in [0, 1] to embeddings (n, d)."""
+        """Prepared images (n, 3, side, side) in [0, 1] to embeddings (n, d)."""
         images = resized(images.to(self.device), self.input)
         return self.method.test_embedding(self.embedder(images)).float().cpu()
 
     def prepare(self, picture: Picture) -> Tensor:
-        """Any picture as (3, size, size) float32 in [0, 1]."""
-        tensor = _as_tensor(picture)
-        height, width = tensor.shape[1:]
-        scale = self.short_side / min(height, width)
-        if scale != 1:
-            shape = [max(self.size, round(side * scale)) for side in (height, width)]
-            tensor = F.interpolate(tensor[None], shape, mode="bilinear", antialias=True, align_corners=False)[0]
-        top, left = (tensor.shape[1] - self.size) // 2, (tensor.shape[2] - self.size) // 2
-        return tensor[:, top : top + self.size, left : left + self.size].clamp(0, 1)
+        """Any picture as the run sees it: (3, side, side) float32 in [0, 1]."""
+        if not isinstance(picture, str | Path):
+            return view_one(_as_image(picture), self._transforms, self.input)
+        try:
+            return view_one(picture, self._transforms, self.input)
+        except Exception as error:  # Pillow raises many kinds for a broken file
+            raise OodmlError(f"{picture} cannot be read as an image ({error}).") from error
 
 
 def load_embedder(run: str | Path, device: str = "cpu") -> TrainedEmbedder:
@@ -155,7 +154,7 @@ def embed_run(
     else:
         chosen = choose_split(found, config.split if split is None else split)
         indices = choose_sets(found, chosen, hold_out=False).test
-    source = ResizedSource(ImageSource(images), trained.input)
+    source = ImageSource(images, size=trained.input)
     rows = embed(
         trained.embedder, trained.method.test_embedding, source, indices, Processes(device=trained.device), 128
     )
@@ -184,17 +183,9 @@ def evaluate_run(
     return evaluate(rows, labels, metrics)
 
 
-def _as_tensor(picture: Picture) -> Tensor:
-    """(3, h, w) float32 in [0, 1], upright and RGB."""
-    if isinstance(picture, str | Path):
-        try:
-            picture = upright_rgb(Image.open(picture))
-        except OSError as error:
-            raise OodmlError(f"{picture} cannot be read as an image ({error}).") from error
-    elif isinstance(picture, Image.Image):
-        picture = upright_rgb(picture.copy())
+def _as_image(picture: Image.Image | np.ndarray | Tensor) -> Image.Image:
     if isinstance(picture, Image.Image):
-        picture = np.asarray(picture)
+        return picture
     if isinstance(picture, np.ndarray):
         if picture.ndim != 3 or picture.shape[2] != 3:
             raise OodmlError(f"An array must be (height, width, 3), got {picture.shape}; a tensor (3, height, width).")
@@ -202,7 +193,11 @@ def _as_tensor(picture: Picture) -> Tensor:
     if not isinstance(picture, Tensor) or picture.ndim != 3 or picture.shape[0] != 3:
         told = tuple(picture.shape) if isinstance(picture, Tensor) else type(picture).__name__
         raise OodmlError(f"A picture is a path, a PIL image, an array (h, w, 3) or a tensor (3, h, w), got {told}.")
-    return picture.float() if picture.is_floating_point() else picture.float() / 255
+    if not torch.isfinite(picture).all():
+        raise OodmlError("A picture holds numbers that are not finite: give 0..1 where they are floating, else 0..255.")
+    levels = (picture.float() * 255).round() if picture.is_floating_point() else picture.long()
+    pixels = levels.clamp(0, 255).to(torch.uint8).permute(1, 2, 0)
+    return Image.fromarray(pixels.cpu().contiguous().numpy())
 
 
 __all__ = ["TrainedEmbedder", "embed_run", "evaluate_run", "load_embedder"]

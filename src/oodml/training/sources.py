@@ -21,33 +21,20 @@ class Source(Protocol):
 
 
 class ImageSource:
-    """Augmented views for training, the evaluation view otherwise, made on the device.
+    """Augmented views for training, the evaluation view otherwise, made on the device. `size`: their side.
 
     Pixels lie channels-last: convolution, batch-norm and pooling are 2-3 times as fast so, on a CPU too.
     """
 
-    def __init__(self, images: Images, crop_scale: tuple[float, float] | None = None) -> None:
-        self.images, self.crop_scale = images, crop_scale
+    def __init__(self, images: Images, crop_scale: tuple[float, float] | None = None, size: int | None = None) -> None:
+        self.images, self.crop_scale, self.size = images, crop_scale, size
 
     def train(self, positions: np.ndarray, generator: torch.Generator) -> Tensor:
-        views = self.images.train_view(positions, generator, crop_scale=self.crop_scale)
+        views = self.images.train_view(positions, generator, self.crop_scale, self.size)
         return views.contiguous(memory_format=torch.channels_last)
 
     def evaluate(self, positions: np.ndarray) -> Tensor:
-        return self.images.eval_view(positions).contiguous(memory_format=torch.channels_last)
-
-
-class ResizedSource:
-    """Evaluation views brought to the side a backbone was used with when its features were cached."""
-
-    def __init__(self, source: ImageSource, side: int) -> None:
-        self.source, self.side = source, side
-
-    def train(self, positions: np.ndarray, generator: torch.Generator) -> Tensor:
-        return resized(self.source.train(positions, generator), self.side)
-
-    def evaluate(self, positions: np.ndarray) -> Tensor:
-        return resized(self.source.evaluate(positions), self.side)
+        return self.images.eval_view(positions, self.size).contiguous(memory_format=torch.channels_last)
 
 
 class FeatureSource:

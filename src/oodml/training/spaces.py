@@ -29,7 +29,7 @@ from oodml.training.result import check_own_pictures, load_result
 from oodml.training.scoring import embed
 from oodml.training.seeds import child_seed
 from oodml.training.sets import choose_sets, choose_split
-from oodml.training.sources import FeatureSource, ImageSource, ResizedSource, Source
+from oodml.training.sources import FeatureSource, ImageSource, Source
 
 SIDES = ("train", "test")
 EMBEDDING, FEATURES, RESET = "embedding", "features", " (weights drawn anew)"
@@ -116,7 +116,7 @@ def neighbours_across_classes(
 
 
 def _pictures(trained: TrainedEmbedder, images: Images) -> Source:
-    return ResizedSource(ImageSource(images), trained.input)
+    return ImageSource(images, size=trained.input)
 
 
 def _cached_features(trained: TrainedEmbedder, dataset: Dataset) -> Source:
