@@ -1,5 +1,7 @@
 """Two-stage distillation: the loss by hand, a teacher that stays as it is, and what is refused."""
 
+import shutil
+
 import pytest
 import torch
 
@@ -39,7 +41,12 @@ def test_a_student_trains_beside_a_teacher_that_stays_as_it_is(settings, teacher
     assert 0 <= result.scores["recall@1"] <= 1
     assert (teacher / "embedder.safetensors").read_bytes() == before
     embed = oodml.load_embedder(result.path)
-    assert embed(torch.rand(2, 3, 16, 16)).shape == (2, 8)
+    images = torch.rand(2, 3, 16, 16)
+    rows = embed(images)
+    assert rows.shape == (2, 8)
+    shutil.rmtree(teacher)  # no longer needed
+    assert torch.equal(oodml.load_embedder(result.path)(images), rows)
+    assert oodml.training.evaluate_run(result.path, metrics=["recall@1"])["recall@1"] == result.scores["recall@1"]
 
 
 def test_a_teacher_sees_pictures_in_the_size_it_was_trained_on(settings, tmp_path):

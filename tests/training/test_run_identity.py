@@ -15,6 +15,7 @@ from oodml.config import RunConfig
 from oodml.data import ArraySource, Transforms, build_dataset, load_dataset, load_images
 from oodml.data._evaluation_view import view_one
 from oodml.losses import register_loss
+from oodml.shift import Split, make_episodes
 from oodml.training import result as results
 from oodml.training import train
 from oodml.training.distributed import Processes
@@ -98,6 +99,29 @@ def test_a_result_is_read_where_its_pictures_are_not(settings, pictures):
     found = train(config)
     Path(folder["root"]).rename(folder["root"] + "-elsewhere")
     assert train(config).data == found.data
+
+
+def test_a_run_is_used_from_anywhere_and_without_its_split_file(settings, pictures, tmp_path, monkeypatch):
+    pictures("mine", 0)
+    monkeypatch.chdir(tmp_path)
+    dataset = load_dataset("folder", root="mine")
+    split = make_episodes(Split(dataset.classes[:4], dataset.classes[4:], name="mine"), dataset, shots=2, episodes=3)
+    split.save("mysplit.json")
+    config = short(settings, dataset={"name": "folder", "root": "mine"}, split="mysplit.json", out="run")
+    found = train(config)
+    assert train(config).data == found.data
+    rows, _ = embed_run("run")
+    with pytest.raises(OodmlError, match=r"other settings \(seed: 0 there, 1 here\)"):
+        train(config.model_copy(update={"seed": 1}))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    Path("../mysplit.json").unlink()
+    saved = RunConfig.load("../run/config.yaml")
+    assert saved.hash() == found.data["config_hash"]
+    assert saved.split.episodes == split.episodes
+    assert torch.equal(embed_run("../run")[0], rows)
+    assert found.data["config"]["dataset"]["root"] == str(tmp_path / "mine")
+    assert train(saved.model_copy(update={"out": "../run"})).data == found.data
 
 
 def test_another_folder_is_embedded_whole_and_ones_own_by_its_split(settings, pictures):
@@ -248,6 +272,17 @@ def test_a_repository_around_the_package_is_not_its_own(tmp_path, monkeypatch):
 def test_a_known_data_set_is_the_same_wherever_it_lies():
     here, there, named = ({"name": "patterns", "root": "/a"}, {"name": "patterns", "root": "/b"}, "patterns")
     assert len({RunConfig(dataset=each).hash() for each in (here, there, named)}) == 1
+
+
+def test_a_folder_is_the_same_however_its_path_is_written(tmp_path, monkeypatch):
+    (tmp_path / "pics").mkdir()
+    (tmp_path / "link").symlink_to("pics")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    written = ["pics", "./pics", "pics/../pics/", "~/pics", "link", tmp_path / "pics", str(tmp_path / "pics")]
+    hashes = {RunConfig(dataset={"name": "folder", "root": each}).hash() for each in written}
+    assert len(hashes) == 1
+    assert RunConfig(dataset={"name": "folder", "root": "other"}).hash() not in hashes
 
 
 def test_a_sampler_without_class_groups_takes_any_batch():

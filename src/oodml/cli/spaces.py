@@ -37,7 +37,7 @@ def spaces_command(
     if figures is not None:
         check_writable(figures, "--figures")
     device = str(join(device).device)
-    config = RunConfig.load(run / "config.yaml")
+    config = RunConfig.of_run(run)
     dataset = load_dataset(with_root(config.dataset, str(root)) if root else config.dataset)
     spaces = run_spaces(run, side, dataset, device=device)
     mapped, queries = choose_shown(spaces.labels)

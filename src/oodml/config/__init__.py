@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from oodml.config.checks import check_backbone, check_schedule
-from oodml.config.reading import explain_settings, read_settings
-from oodml.config.run import RunConfig, dataset_identity
+from oodml.config.datasets import dataset_identity
+from oodml.config.reading import explain_settings, read_settings, write_settings
+from oodml.config.run import RunConfig
 from oodml.config.splits import as_split, split_key
 
 __all__ = [
@@ -16,4 +17,5 @@ __all__ = [
     "explain_settings",
     "read_settings",
     "split_key",
+    "write_settings",
 ]

@@ -1,4 +1,4 @@
-"""Settings from a YAML file, and what is wrong with them in words."""
+"""Settings from and to a YAML file, and what is wrong with them in words."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from oodml._errors import OodmlError, unknown_name
+from oodml._files import atomic_file
 
 
 def read_settings(path: str | Path, what: str) -> dict[str, Any]:
@@ -27,6 +28,11 @@ def read_settings(path: str | Path, what: str) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise OodmlError(f"{path} must hold settings as 'key: value' lines, e.g. 'dataset: glyphs'.")
     return values
+
+
+def write_settings(path: str | Path, values: dict[str, Any]) -> None:
+    with atomic_file(Path(path)) as temporary:
+        temporary.write_text(yaml.safe_dump(values, sort_keys=False, allow_unicode=True), encoding="utf-8")
 
 
 def explain_settings(error: ValidationError, model: type[BaseModel]) -> OodmlError:

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import hashlib
 import json
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from oodml._errors import OodmlError, unknown_name
-from oodml._files import atomic_file
 from oodml._presets import PROTOCOLS, default_values, protocol_batch, protocol_forms, protocol_values, protocol_warmup
 from oodml.config.checks import check_backbone, check_batches, check_depth, check_loggers, check_schedule, check_views
-from oodml.config.reading import explain_settings, read_settings
-from oodml.config.splits import as_split, split_key
+from oodml.config.datasets import dataset_identity, with_absolute_root
+from oodml.config.reading import explain_settings, read_settings, write_settings
+from oodml.config.splits import as_split, split_key, split_mapping
 
 # Where and how a run happens, not what it computes: no part of its identity.
 NOT_HASHED = (
     *("out", "device", "workers", "quiet", "logger", "checkpoint_every", "log_every", "compile", "grad_cache"),
     "protocol",  # its values are written out
 )
+
+_TRAINED = ContextVar("_TRAINED", default=False)  # whether the settings at hand are read from a finished run
 
 
 class RunConfig(BaseModel):
@@ -119,6 +121,8 @@ class RunConfig(BaseModel):
 
     @model_validator(mode="after")
     def _consistent(self) -> RunConfig:
+        if _TRAINED.get():
+            return self
         if self.epochs is not None and self.steps is not None:
             raise OodmlError("A run's length is given in epochs or in steps, not both.")
         if self.schedule is not None:
@@ -181,24 +185,34 @@ class RunConfig(BaseModel):
         """Plain data, as JSON and YAML have it; a Split object as its class names."""
         values = {name: getattr(self, name) for name in type(self).model_fields}
         if not isinstance(self.split, str):
-            about = self.split.to_json()
-            values["split"] = {key: value for key, value in about.items() if key not in ("provenance", "episodes")}
+            values["split"] = split_mapping(self.split)
         return json.loads(json.dumps(values, default=_plain))
 
     def save(self, path: str | Path) -> None:
-        with atomic_file(Path(path)) as temporary:
-            temporary.write_text(yaml.safe_dump(self.as_dict(), sort_keys=False, allow_unicode=True), encoding="utf-8")
+        write_settings(path, self.as_dict())
+
+    def on_its_own(self, episodes: bool = False) -> dict[str, Any]:
+        """`as_dict` for readers elsewhere and later: a split file's classes (and `episodes`), the data's full path."""
+        values = self.as_dict()
+        if isinstance(self.split, str) and self.split != "default":
+            values["split"] = split_mapping(as_split(self.split), episodes)
+        if not isinstance(self.dataset, str):
+            values["dataset"] = with_absolute_root(values["dataset"])
+        return values
 
     @classmethod
     def load(cls, path: str | Path, **overrides: Any) -> RunConfig:
         """Read a YAML file; `overrides` replace its values."""
         return cls(**{**read_settings(path, "settings"), **overrides})
 
-
-def dataset_identity(spec: str | dict[str, Any]) -> dict[str, Any]:
-    """A data set's settings without the place of a known one: where it lies is not what it is."""
-    settings = {"name": spec} if isinstance(spec, str) else dict(spec)
-    return {key: value for key, value in settings.items() if key != "root" or settings["name"] == "folder"}
+    @classmethod
+    def of_run(cls, folder: str | Path) -> RunConfig:
+        """The settings of a finished run, without the checks of what only training needs: a teacher may be gone."""
+        token = _TRAINED.set(True)
+        try:
+            return cls.load(Path(folder) / "config.yaml")
+        finally:
+            _TRAINED.reset(token)
 
 
 def _plain(value: Any) -> Any:

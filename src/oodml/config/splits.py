@@ -21,8 +21,9 @@ def as_split(split: Any) -> Split:
     if isinstance(split, Mapping):
         known = {key: value for key, value in split.items() if key != "format" and value is not None}
         try:
-            return Split(**known)
-        except TypeError as error:
+            episodes = {int(shots): each for shots, each in known.pop("episodes", {}).items()}  # text in JSON
+            return Split(**known, episodes=episodes)
+        except (TypeError, ValueError, AttributeError) as error:
             raise OodmlError(
                 f"split: a mapping needs 'train' and 'test', and may have the other keys of a split ({error})."
             ) from None
@@ -31,6 +32,12 @@ def as_split(split: Any) -> Split:
     raise OodmlError(
         f"split: give 'default', a path to a split file, a mapping or a Split, got {type(split).__name__}."
     )
+
+
+def split_mapping(split: Split, episodes: bool = False) -> dict[str, Any]:
+    """A split as plain settings that `as_split` reads: its classes, and its `episodes` if asked for."""
+    dropped = ("provenance",) if episodes and split.episodes else ("provenance", "episodes")
+    return {key: value for key, value in split.to_json().items() if key not in dropped}
 
 
 def split_key(split: Any) -> Any:

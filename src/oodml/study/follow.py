@@ -93,7 +93,8 @@ def target_name(spec: Spec, targets: Iterable[Spec]) -> str:
     """What a target is called among the others: by its name, with its options where others have the same name."""
     own = dataset_identity(spec)
     alike = [each for each in map(dataset_identity, targets) if each["name"] == own["name"]]
-    told = ", ".join(f"{key}={value}" for key, value in own.items() if key != "name")
+    written = {} if isinstance(spec, str) else spec
+    told = ", ".join(f"{key}={value}" for key, value in written.items() if key in own.keys() - {"name"})
     return f"{own['name']} ({told})" if told and any(each != own for each in alike) else own["name"]
 
 

@@ -84,7 +84,7 @@ def load_embedder(run: str | Path, device: str = "cpu") -> TrainedEmbedder:
         raise OodmlError(f"There is no folder {folder}: give the folder of a finished run.")
     if not file.exists():
         raise OodmlError(f"{folder} holds no trained embedder (no {file.name}): train it to the end first.")
-    config = RunConfig.load(folder / "config.yaml")
+    config = RunConfig.of_run(folder)
     with safe_open(file, framework="pt") as saved:
         about = {key: json.loads(value) for key, value in saved.metadata().items()}
         weights = {key: saved.get_tensor(key) for key in saved.keys()}  # noqa: SIM118 - safetensors is no dict
@@ -146,7 +146,7 @@ def embed_run(
     Another data set without a split is embedded whole: none of its classes were trained on.
     """
     trained = load_embedder(run, device)
-    config = RunConfig.load(Path(run) / "config.yaml")
+    config = RunConfig.of_run(run)
     images = load_images(load_dataset(config.dataset if dataset is None else dataset), trained.device)
     found = images.dataset
     if split is None and dataset is not None and not _is_own(found, dataset, config, run):

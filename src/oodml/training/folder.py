@@ -24,7 +24,7 @@ def check_folder(out: Path, settings: RunConfig) -> None:
             raise other_settings(out, result.get("config"), settings)
         return
     if (out / "checkpoint.pt").exists() and (found := _saved_settings(out)) and found.hash() != run_hash:
-        raise other_settings(out, found.as_dict(), settings)
+        raise other_settings(out, found.on_its_own(), settings)
     check_writable(out, "A run needs a folder of its own (out)")
 
 
@@ -40,7 +40,7 @@ def other_settings(out: Path, found: dict[str, Any] | None, wanted: RunConfig) -
 def _differences(found: dict[str, Any], wanted: RunConfig, shown: int = 4) -> str:
     from oodml.config.run import NOT_HASHED
 
-    now = wanted.resolved().as_dict()
+    now = wanted.resolved().on_its_own()
     names = [name for name, value in now.items() if name not in NOT_HASHED and found.get(name) != value]
     parts = [f"{name}: {_short(found.get(name))} there, {_short(now[name])} here" for name in names[:shown]]
     return "; ".join([*parts, *([f"and {len(names) - shown} more"] if len(names) > shown else [])])

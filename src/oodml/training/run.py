@@ -79,7 +79,7 @@ def _run(
     """One pass of the loop, and its result written; after a `search`, on all train classes and as long as it says."""
     began = time.perf_counter()
     config, stop_at = settings, None
-    facts: dict[str, Any] = {"selection": settings.selection, "config": settings.as_dict()}
+    facts: dict[str, Any] = {"selection": settings.selection, "config": settings.on_its_own()}
     if search is not None:
         chosen = search.data["selected"]
         config = settings.model_copy(update={"selection": "last"})

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from oodml._errors import OodmlError
 from oodml._files import atomic_file
-from oodml.config import RunConfig
+from oodml.config import RunConfig, write_settings
 from oodml.training.checkpoint import Writer, load_checkpoint, save_checkpoint, to_cpu
 from oodml.training.folder import other_settings
 from oodml.training.job import Job
@@ -58,7 +58,8 @@ class Saver:
         rows = "".join(json.dumps(row) + "\n" for row in progress.history)
         jobs = keeper.write_jobs()
         if not self._settings_saved:  # with the first checkpoint: a run that fails before leaves nothing behind
-            jobs.insert(0, lambda: self.settings.save(job.out / "config.yaml"))
+            settings = self.settings.on_its_own(episodes=True)
+            jobs.insert(0, lambda: write_settings(job.out / "config.yaml", settings))
             self._settings_saved = True
         jobs.append(lambda: save_checkpoint(self.path, state))
         jobs.append(lambda: _write_text(job.out / "metrics.jsonl", rows))

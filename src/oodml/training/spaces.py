@@ -54,7 +54,7 @@ def run_spaces(
     """
     if side not in SIDES:
         raise unknown_name("side", side, SIDES)
-    trained, config = load_embedder(run, device), RunConfig.load(Path(run) / "config.yaml")
+    trained, config = load_embedder(run, device), RunConfig.of_run(run)
     images = load_images(dataset if dataset is not None else load_dataset(config.dataset), trained.device)
     found = images.dataset
     check_own_pictures(load_result(run), found)

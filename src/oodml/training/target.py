@@ -84,7 +84,7 @@ def read_target(
     """
     device = device or torch.device("cpu")
     found = load_result(run)
-    config = RunConfig.load(found.path / "config.yaml")
+    config = RunConfig.of_run(found.path)
     images = _load_pictures(config, load_dataset(config.dataset if dataset is None else dataset), device, quiet)
     data = images.dataset  # without the pictures that could not be read, as the run had it
     same = data.fingerprint == found.data["dataset"]["fingerprint"]

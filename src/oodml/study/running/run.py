@@ -82,22 +82,16 @@ def prepare(study: StudyConfig, store: Store, quiet: bool = False, claimed: bool
 def _refuse_another_dataset(study: StudyConfig, store: Store) -> None:
     """Results of two data sets in one folder would mix. Other methods, seeds or splits are the same study, changed."""
     advice = "give --out a folder of its own."
-    own = _place_resolved(study.dataset)
+    own = dataset_identity(study.dataset)
     if store.read(SETTINGS) is not None:
         held = load_settings(store)
-        found = held.get("dataset", StudyConfig.model_fields["dataset"].default)
-        if _place_resolved(found) != own:
-            named = " ".join(map(str, dataset_identity(found).values()))
+        found = dataset_identity(held.get("dataset", StudyConfig.model_fields["dataset"].default))
+        if found != own:
+            named = " ".join(map(str, found.values()))
             raise OodmlError(f"{store.url} holds the study {held.get('name')!r} of data set {named}; {advice}")
     elif (audited := store.read_json(AUDITED)) is not None and own.get("root") != audited["root"]:
         # An audit that was stopped before it had planned its runs.
         raise OodmlError(f"{store.url} holds an audit of {audited['root']}; {advice}")
-
-
-def _place_resolved(spec: str | dict[str, Any]) -> dict[str, Any]:
-    """What identifies a data set; a folder of pictures is the same one however its path is written."""
-    found = dataset_identity(spec)
-    return found | {"root": str(Path(found["root"]).expanduser().resolve())} if found.get("root") else found
 
 
 @contextlib.contextmanager
