@@ -125,6 +125,8 @@ def test_a_folder_is_reduced_to_the_same_few_classes_and_pictures_every_time(bir
     assert ds.classes == load_dataset("folder", root=birds).classes  # numbers of classes mean the same
     again = load_dataset({"name": "folder", "root": birds, "images_per_class": 2, "most_classes": 3})
     assert again.fingerprint == ds.fingerprint != load_dataset("folder", root=birds, images_per_class=2).fingerprint
+    left = [ds.classes[label] for label in np.unique(ds.labels)]
+    assert ds.default_split == DefaultSplit(left[:1], left[1:])
 
 
 def test_indices_of_classes(birds: Path):

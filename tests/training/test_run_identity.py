@@ -148,6 +148,21 @@ def test_one_validation_class_is_refused(settings):
         train(short(settings, split=split, selection="val"))
 
 
+@pytest.mark.parametrize("readable", [0, 1])
+def test_validation_classes_without_pictures_do_not_count(settings, pictures, readable):
+    folder = pictures("mine", 0)
+    names = [f"class-{i}" for i in range(8)]
+    for name in names[readable:2]:
+        for file in (Path(folder["root"]) / name).iterdir():
+            file.write_bytes(b"broken")
+    split = {"name": "few", "train": names[:5], "val": names[:2], "test": names[5:]}
+    config = short(settings, dataset=folder, split=split, selection="val")
+    told = f"Of the 2 validation classes of the split 'few' {readable} can be read"
+    with pytest.warns(UserWarning, match="cannot be read"), pytest.raises(OodmlError, match=told):
+        train(config)
+    assert not Path(config.out).exists()
+
+
 @pytest.mark.parametrize(
     ("mode", "value", "seen"), [("RGBA", (0, 0, 0, 0), 1.0), ("I;16", 40_000, 156 / 255), ("LA", (0, 0), 1.0)]
 )

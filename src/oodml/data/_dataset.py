@@ -20,6 +20,11 @@ class DefaultSplit(NamedTuple):
     test: list[str]
 
 
+def halves(names: list[str]) -> DefaultSplit:
+    """The first half of the classes against the rest."""
+    return DefaultSplit(names[: len(names) // 2], names[len(names) // 2 :])
+
+
 @dataclass(frozen=True)
 class Transforms:
     """How pictures of a set become network input. A flip or an .08 crop is right for birds and wrong for letters.
@@ -157,7 +162,6 @@ def build_dataset(
         raise OodmlError(f"{name!r} has no pictures.")
     classes, labels, sizes = np.unique(np.asarray(class_of_image, dtype=str), return_inverse=True, return_counts=True)
     names = [str(c) for c in classes]
-    half = len(names) // 2
     lonely = [c for c, size in zip(names, sizes, strict=True) if size == 1]
     return Dataset(
         name=name,
@@ -166,7 +170,7 @@ def build_dataset(
         source=source,
         fingerprint=digest([name, source.fingerprint(), *class_of_image]),
         superclasses=None if superclass_of_class is None else [superclass_of_class[c] for c in names],
-        default_split=default_split or DefaultSplit(names[:half], names[half:]),
+        default_split=default_split or halves(names),
         notes=tuple(notes),
         warnings=(_lonely_warning(lonely),) if lonely else (),
         **fields,

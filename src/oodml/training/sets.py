@@ -51,6 +51,13 @@ def choose_sets(dataset: Dataset, split: Split, hold_out: bool) -> Sets:
     train, test = dataset.indices_of(split.train), dataset.indices_of(split.test)
     val_classes = held_out(split) if hold_out else []
     val = dataset.indices_of(val_classes) if val_classes else np.empty(0, dtype=np.int64)
+    if hold_out and len(found := np.unique(dataset.labels[val])) < 2:
+        raise OodmlError(
+            f"Of the {len(val_classes)} validation classes of the split {split.name!r} {len(found)} can be read from "
+            f"{dataset.name!r}, and a model is chosen on two at least. Repair their pictures "
+            f"({', '.join(val_classes[:3])}{', …' if len(val_classes) > 3 else ''}), give other validation classes, or "
+            "use selection='last', which holds none out."
+        )
     fit = np.setdiff1d(train, val)
     classes, fit_labels = np.unique(dataset.labels[fit], return_inverse=True)
     if len(classes) < 2:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from oodml._errors import OodmlError
-from oodml.data._dataset import Dataset, build_dataset
+from oodml.data._dataset import Dataset, build_dataset, halves
 from oodml.data._folders import LAYOUT, read_class_folders
 from oodml.data._registries import register_dataset
 
@@ -37,6 +38,7 @@ def load_folder(
         notes=notes,
     )
     if most_classes and most_classes < len(ds.classes):
-        drawn = np.random.default_rng(0).permutation(len(ds.classes))[:most_classes]
+        drawn = np.sort(np.random.default_rng(0).permutation(len(ds.classes))[:most_classes])
         ds = ds.subset(np.flatnonzero(np.isin(ds.labels, drawn)))
+        ds = replace(ds, default_split=halves([ds.classes[i] for i in drawn]))
     return ds.sample(images_per_class) if images_per_class else ds
