@@ -120,9 +120,14 @@ def _umask() -> int:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write JSON atomically, readable by people and by diff."""
+    """Write JSON atomically."""
     with atomic_file(path) as temporary:
-        temporary.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        temporary.write_bytes(as_json(value))
+
+
+def as_json(value: Any) -> bytes:
+    """JSON that people and diff can read. The bytes of a file name that are no UTF-8 stand in it as JSON's escapes."""
+    return (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 """Which run a folder holds, and of which pictures: what is repeated, what goes on, and what is refused untouched."""
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -122,6 +123,21 @@ def test_a_run_is_used_from_anywhere_and_without_its_split_file(settings, pictur
     assert torch.equal(embed_run("../run")[0], rows)
     assert found.data["config"]["dataset"]["root"] == str(tmp_path / "mine")
     assert train(saved.model_copy(update={"out": "../run"})).data == found.data
+
+
+def test_names_that_are_no_utf8_are_names_too(settings, pictures):
+    folder = pictures("mine", 0)
+    root = Path(folder["root"])
+    (root / "class-0").rename(root / os.fsdecode(b"class-\xff"))
+    (root / "class-1" / "4.png").rename(root / "class-1" / os.fsdecode(b"\xe9.png"))
+    (root / "class-1" / os.fsdecode(b"\xe8.png")).write_bytes(b"broken")
+    names = load_dataset(folder).classes
+    split = Split(names[:3] + names[-1:], names[3:-1], name="odd")
+    with pytest.warns(UserWarning, match="cannot be read"):
+        found = train(short(settings, dataset=folder, split=split, selection="val"))
+        assert len(embed_run(found.path)[1]) == 16
+    assert found.data["config"]["split"]["train"] == split.train
+    assert RunConfig.load(found.path / "config.yaml").split.train == split.train
 
 
 def test_another_folder_is_embedded_whole_and_ones_own_by_its_split(settings, pictures):

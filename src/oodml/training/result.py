@@ -83,7 +83,7 @@ def names_key(dataset: Dataset) -> str:
     """The names of a data set's classes and pictures: the same in every copy, wherever it is and however encoded."""
     names = (PurePosixPath(dataset.path(i)).stem for i in range(len(dataset)))
     text = "\n".join(f"{dataset.classes[label]}/{name}" for label, name in zip(dataset.labels, names, strict=True))
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
 def check_own_pictures(result: Result, dataset: Dataset) -> None:

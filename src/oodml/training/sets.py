@@ -87,4 +87,9 @@ def validation_classes(train: Sequence[str], share: float = VALIDATION_SHARE) ->
             f"{len(train)} train classes are too few to hold some out for validation (two each are needed). "
             "Use selection='last', or 'test' as the papers do."
         )
-    return sorted(sorted(train, key=lambda name: hashlib.sha256(name.encode()).digest())[:count])
+    return sorted(sorted(train, key=_shuffling)[:count])
+
+
+def _shuffling(name: str) -> bytes:
+    """A key to sort names by that has nothing to do with their order; also of names that are no UTF-8."""
+    return hashlib.sha256(name.encode("utf-8", "surrogateescape")).digest()

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from oodml._errors import OodmlError
-from oodml._files import atomic_file, check_holds_only, explained
+from oodml._files import as_json, atomic_file, check_holds_only, explained
 
 EMBEDDINGS = "embeddings.safetensors"
 AUDITED = "data.json"  # which pictures an audit in this folder is about
@@ -64,7 +64,7 @@ class Store:
             ) from error
 
     def write_json(self, name: str, value: Any) -> None:
-        self.write(name, (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode())
+        self.write(name, as_json(value))
 
     # -- runs ------------------------------------------------------------------------------------------------------
 
