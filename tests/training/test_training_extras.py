@@ -4,6 +4,7 @@ import contextlib
 import math
 import sys
 import types
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -90,6 +91,28 @@ def test_a_run_that_goes_on_is_the_same_run_for_a_service(settings, monkeypatch,
     first, second = service.names
     assert first == second != ""
     assert service.closed and 12 in service.numbers
+
+
+@pytest.mark.parametrize("wrong", [{"batch_size": 9000}, {"lr": 1e30}])
+def test_a_run_that_came_to_nothing_leaves_no_name_for_a_service(settings, monkeypatch, wrong):
+    service = Service()
+    monkeypatch.setitem(sys.modules, "wandb", service)
+    config = settings(logger="wandb", selection="last", **wrong)
+    with pytest.raises(OodmlError):
+        train(config)
+    assert not Path(config.out).exists()
+    assert bool(service.names) == ("lr" in wrong) == getattr(service, "closed", False)  # refused: never opened
+
+
+def test_loggers_that_are_open_are_closed_where_another_cannot_be(settings, monkeypatch):
+    service = Service()
+    monkeypatch.setitem(sys.modules, "wandb", service)
+    monkeypatch.setattr(service, "log_params", lambda values: 1 / 0)
+    monkeypatch.setitem(sys.modules, "mlflow", service)
+    config = settings(logger=("wandb", "mlflow"))
+    with pytest.raises(ZeroDivisionError):
+        train(config)
+    assert service.closed and not Path(config.out).exists()
 
 
 def test_a_logger_that_is_not_installed_says_what_to_install(settings, monkeypatch):

@@ -44,12 +44,8 @@ class Console:
 @contextlib.contextmanager
 def console(job: Job, loggers: list[Logger], start: int) -> Iterator[Console]:
     """A live bar in the main process, unless the run is quiet."""
-    try:
-        if job.config.quiet or not job.processes.is_main:
-            yield Console(loggers)
-            return
-        with progress_bar() as bar:
-            yield Console(loggers, bar, bar.add_task("Training", total=job.stop, completed=start))
-    finally:
-        for logger in loggers:
-            logger.close()
+    if job.config.quiet or not job.processes.is_main:
+        yield Console(loggers)
+        return
+    with progress_bar() as bar:
+        yield Console(loggers, bar, bar.add_task("Training", total=job.stop, completed=start))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,8 +22,10 @@ class Logger(Protocol):
 
 
 class TensorBoard:
+    module = "torch.utils.tensorboard"
+
     def __init__(self, out: Path, config: Mapping[str, Any]) -> None:
-        self.writer = _module("torch.utils.tensorboard", "tensorboard").SummaryWriter(str(out / "tensorboard"))
+        self.writer = _module(self.module, "tensorboard").SummaryWriter(str(out / "tensorboard"))
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         for name, value in values.items():
@@ -33,9 +36,11 @@ class TensorBoard:
 
 
 class WeightsAndBiases:
+    module = "wandb"
+
     def __init__(self, out: Path, config: Mapping[str, Any]) -> None:
-        wandb = _module("wandb", "wandb")
-        known = _remembered(out / "wandb.id", lambda: uuid.uuid4().hex)
+        wandb = _module(self.module, "wandb")
+        known = _remembered(_id_file(out, "wandb"), lambda: uuid.uuid4().hex)
         self.run = wandb.init(dir=str(out), name=out.name, id=known, config=dict(config), resume="allow")
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
@@ -46,14 +51,16 @@ class WeightsAndBiases:
 
 
 class MLflow:
+    module = "mlflow"
+
     def __init__(self, out: Path, config: Mapping[str, Any]) -> None:
-        self.mlflow = _module("mlflow", "mlflow")
+        self.mlflow = _module(self.module, "mlflow")
 
         def create() -> str:
             with self.mlflow.start_run(run_name=out.name) as run:
                 return run.info.run_id
 
-        self.mlflow.start_run(run_id=_remembered(out / "mlflow.id", create))
+        self.mlflow.start_run(run_id=_remembered(_id_file(out, "mlflow"), create))
         self.mlflow.log_params({key: str(value)[:500] for key, value in config.items()})
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
@@ -70,9 +77,39 @@ _LOGGERS: dict[str, Callable[[Path, Mapping[str, Any]], Logger]] = {
 }
 
 
-def make_loggers(names: str | Iterable[str] | None, out: Path, config: Mapping[str, Any]) -> list[Logger]:
-    """The loggers by name; a package that is not installed is an error that says what to install."""
-    return [_LOGGERS[name](out, config) for name in ([names] if isinstance(names, str) else names or ())]
+def check_installed(names: str | Iterable[str] | None) -> None:
+    """Raise for a package that is not installed, and say what to install; nothing is opened or written."""
+    for name in _listed(names):
+        if module := getattr(_LOGGERS[name], "module", None):
+            _module(module, name)
+
+
+@contextlib.contextmanager
+def open_loggers(names: str | Iterable[str] | None, out: Path, config: Mapping[str, Any]) -> Iterator[list[Logger]]:
+    """The loggers by name, closed at the end; a service is to know the next run by another name if this one leaves no
+    checkpoint to go on from."""
+    try:
+        with contextlib.ExitStack() as closing:
+            loggers = []
+            for name in _listed(names):
+                loggers.append(_LOGGERS[name](out, config))
+                closing.callback(loggers[-1].close)
+            yield loggers
+    except BaseException:
+        if not (out / "checkpoint.pt").exists():
+            for service in ("wandb", "mlflow"):
+                _id_file(out, service).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # not there, or something else is in it
+                out.rmdir()
+        raise
+
+
+def _listed(names: str | Iterable[str] | None) -> Iterable[str]:
+    return [names] if isinstance(names, str) else names or ()
+
+
+def _id_file(out: Path, service: str) -> Path:
+    return out / f"{service}.id"
 
 
 def flat(row: Mapping[str, Any]) -> dict[str, float]:

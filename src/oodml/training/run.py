@@ -25,7 +25,7 @@ from oodml.training.folder import check_folder
 from oodml.training.initial import starting_backbone
 from oodml.training.job import Job, build_job, load_pictures
 from oodml.training.judge import LAST, TEST_EMBEDDINGS
-from oodml.training.loggers import make_loggers
+from oodml.training.loggers import check_installed, open_loggers
 from oodml.training.loop import fit
 from oodml.training.progress import BEST_ON_TEST, SELECTED, Keeper, Progress
 from oodml.training.result import FORMAT, Result, git_commit, load_result, names_key, versions
@@ -86,7 +86,8 @@ def _run(
         stop_at = chosen["step"] if settings.steps else chosen["epoch"]
         facts["search"] = {key: chosen[key] for key in ("step", "epoch", "val")}
     backbone = starting_backbone(config)  # before the pictures, which may take minutes to decode
-    loggers = make_loggers(config.logger, out, config.as_dict()) if processes.is_main else []
+    logged_to = config.logger if processes.is_main else None
+    check_installed(logged_to)
     job = build_job(config, out, load_pictures(config, dataset, processes), backbone, processes, stop_at)
     progress = resume(job, run_hash)
     keeper = Keeper(out / "kept", progress)
@@ -94,7 +95,11 @@ def _run(
         rows = embed(job.embedder, untrained_reader, job.source, job.sets.test, processes, job.eval_batch)
         progress.untrained = score(rows, job.dataset.labels[job.sets.test], config.metrics, processes)
     clock = began - progress.seconds
-    with stop_requests() as stop, console(job, loggers, progress.step) as shown:
+    with (
+        stop_requests() as stop,
+        open_loggers(logged_to, out, config.as_dict()) as loggers,
+        console(job, loggers, progress.step) as shown,
+    ):
         saver = Saver(job, settings, run_hash, progress.step, clock)
         try:
             fit(job, progress, keeper, saver, shown, stop)
