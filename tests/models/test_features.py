@@ -313,3 +313,12 @@ def test_the_command_writes_features_labels_and_classes(tmp_path: Path) -> None:
 
 def test_the_public_name_is_this_function() -> None:
     assert oodml.extract_features is extract_features
+
+
+def test_weights_beside_a_backbone_that_has_its_own_are_refused():
+    ds = oodml.load_dataset("glyphs").subset([0, 1])
+    told = r"weights='/nonexistent' would not be read: the backbone at hand, 'tiny', has its own"
+    with pytest.raises(OodmlError, match=told):
+        extract_features(ds, make_backbone("tiny"), weights="/nonexistent")
+    with pytest.raises(OodmlError, match=told):
+        oodml.evaluate_pretrained(ds, backbones=[{"name": make_backbone("tiny"), "weights": "/nonexistent"}])

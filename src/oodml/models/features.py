@@ -59,6 +59,7 @@ def extract_features(
     says which.
     """
     _check(ds, views, size, batch_size, pooling)
+    check_weights(backbone, weights)
     model = copy.deepcopy(backbone) if isinstance(backbone, Backbone) else make_backbone(backbone, weights=weights)
     job = _Job(
         ds=ds,
@@ -86,6 +87,15 @@ def extract_features(
                 write_features(files[view], features, facts[view])
                 found[view] = features
     return np.stack([found[view] for view in wanted]) if views else found[0]
+
+
+def check_weights(backbone: str | Backbone, weights: str | Path | None) -> None:
+    """Refuse a file of weights beside a backbone that has its own."""
+    if weights is not None and isinstance(backbone, Backbone):
+        raise OodmlError(
+            f"weights={str(weights)!r} would not be read: the backbone at hand, {backbone.name!r}, has its own. Leave "
+            "weights out, or give the backbone by its name."
+        )
 
 
 def _kept(files: Sequence[Path], views: Sequence[int], images: int) -> dict[int, np.ndarray]:

@@ -16,6 +16,7 @@ from oodml.data import Dataset, load_dataset, load_images
 from oodml.evaluation import evaluate
 from oodml.evaluation._request import MATCHED, MATCHED_ERROR
 from oodml.models import Backbone, extract_features, make_backbone
+from oodml.models.features import check_weights
 from oodml.shift import Split, load_splits
 from oodml.training.scoring import check_metrics
 from oodml.training.sets import choose_split
@@ -199,6 +200,7 @@ def encoder_specs(backbones: Sequence[str | Mapping[str, Any] | Backbone]) -> li
             raise unknown_name("key of an encoder", sorted(extra)[0], ("name", "weights", "label"))
         if "name" not in given:
             raise OodmlError(f"An encoder is a name, a Backbone or a mapping with 'name', got {spec!r}.")
+        check_weights(given["name"], given.get("weights"))
         if isinstance(given["name"], str):
             if given["name"] in PUBLISHED:
                 given = {"label": given["name"], **given, "name": PUBLISHED[given["name"]]}
