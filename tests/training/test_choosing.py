@@ -151,6 +151,16 @@ def test_validation_classes_too_small_for_the_shots_are_left_out(run):
     assert len(validation_target(target, 7, True).split.test) == 2
 
 
+def test_one_shot_of_few_classes_says_what_can_be_done(run):
+    found = few_shot(run, shots=1, steps=2, **QUICK)
+    assert any("2 validation classes are too few to adapt to 1 images of each" in note for note in found.notes)
+    names = oodml.load_dataset("patterns").classes
+    split = oodml.Split(names[:8], names[8:11], name="three")
+    with pytest.raises(OodmlError, match=r"are 3, and adapting needs 4: take more shots, or .* more test classes"):
+        few_shot(run, split, shots=1, **QUICK)
+    assert few_shot(run, split, shots=2, steps=2, lr=1e-4, **QUICK).about["steps"] == 2
+
+
 def test_adapting_elsewhere_chooses_at_home(run):
     def make():
         made = oodml.load_dataset("patterns", seed=1)

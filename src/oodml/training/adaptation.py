@@ -29,6 +29,7 @@ from oodml.training.seeds import child_seed, reseed
 
 LOWER, UPPER = 0.5, 1.4  # of distance mining, as `oodml.miners.distance` has them
 MARGIN = 0.2
+FEWEST = 4  # images of a support set: a batch has two images of two classes
 Parameters = dict[str, Tensor]
 
 

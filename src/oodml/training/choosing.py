@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from oodml.shift import Split
+from oodml.training.adaptation import FEWEST
 from oodml.training.episodes import Episodes, Scores, Way
 from oodml.training.sets import choose_sets, choose_split
 from oodml.training.target import Target, read_target
@@ -104,5 +105,7 @@ def validation_target(target: Target, shots: int, quiet: bool) -> Target | str:
     usable = [data.classes[label] for label in held_out if counts[label] > shots]
     if len(usable) < 2:
         return f"fewer than two of its {len(held_out)} validation classes have more than {shots} images"
+    if shots * len(usable) < FEWEST:
+        return f"{len(usable)} validation classes are too few to adapt to {shots} images of each"
     fitted = [name for name in split.train if name not in usable]
     return replace(own, split=Split(fitted, usable, name=f"{split.name}, validation", dataset=data.name))

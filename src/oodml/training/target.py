@@ -15,6 +15,7 @@ from oodml._errors import OodmlError
 from oodml.config import RunConfig, as_split
 from oodml.data import Dataset, Images, load_dataset, load_images
 from oodml.shift import Split, make_episodes
+from oodml.training.adaptation import FEWEST
 from oodml.training.embedding import TrainedEmbedder, load_embedder
 from oodml.training.result import load_result
 from oodml.training.sets import choose_split
@@ -55,6 +56,11 @@ class Target:
 
     def with_episodes(self, shots: int, episodes: int) -> Target:
         """The same with few-shot episodes in its split: its own, or made on the spot, which is noted."""
+        if (count := shots * len(self.split.test)) < FEWEST:
+            raise OodmlError(
+                f"{shots} images of each of the {len(self.split.test)} test classes of split {self.split.name!r} are "
+                f"{count}, and adapting needs {FEWEST}: take more shots, or a split with more test classes."
+            )
         have = self.split.episodes.get(shots, [])
         if len(have) >= episodes:
             return self
