@@ -129,6 +129,26 @@ def test_a_folder_is_reduced_to_the_same_few_classes_and_pictures_every_time(bir
     assert ds.default_split == DefaultSplit(left[:1], left[1:])
 
 
+def test_links_that_lead_back_are_not_walked(birds: Path, tmp_path: Path):
+    expected = load_dataset("folder", root=birds)
+    (birds / "crow" / "self").symlink_to(".")
+    (birds / "gull" / "parent").symlink_to("..")
+    (birds / "jay" / "above").symlink_to(birds.parent)
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "other").symlink_to(birds / "wren")  # round a corner
+    (birds / "wren" / "more").symlink_to(tmp_path / "more")
+    ds = load_dataset("folder", root=birds)
+    assert [ds.path(i) for i in range(len(ds))] == [expected.path(i) for i in range(len(expected))]
+    assert ds.notes == ("4 files that are no pictures in class folders were ignored.",)
+
+
+def test_a_link_to_pictures_elsewhere_is_walked(birds: Path, tmp_path: Path):
+    (tmp_path / "linked").mkdir()
+    for name in ("crow", "gull"):
+        (tmp_path / "linked" / name).symlink_to(birds / name)
+    assert len(load_dataset("folder", root=tmp_path / "linked")) == 7
+
+
 def test_indices_of_classes(birds: Path):
     ds = load_dataset("folder", root=birds)
     assert ds.indices_of(["gull", "crow"]).tolist() == list(range(7))

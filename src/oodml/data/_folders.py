@@ -76,10 +76,22 @@ def _depth(name: str) -> int:
 
 
 def _walk(root: Path) -> Iterable[str]:
+    """Names of all files below `root`; a link that leads back to where it lies is one of them, for it holds no more."""
     for folder, subfolders, files in os.walk(root, followlinks=True):
-        subfolders[:] = sorted(s for s in subfolders if not s.startswith("."))
+        shown = [s for s in subfolders if not s.startswith(".")]
+        back = {s for s in shown if _leads_back(root, Path(folder), s)}
+        subfolders[:] = sorted(s for s in shown if s not in back)
         below = Path(folder).relative_to(root).as_posix()
-        yield from (f if below == "." else f"{below}/{f}" for f in files)
+        yield from (f if below == "." else f"{below}/{f}" for f in (*files, *back))
+
+
+def _leads_back(root: Path, folder: Path, name: str) -> bool:
+    """Whether a folder in `folder` is a link to it, or to one of those that were walked through to get there."""
+    if not (folder / name).is_symlink():
+        return False
+    target = (folder / name).resolve()
+    above = [each for each in (folder, *folder.parents) if each.is_relative_to(root)]
+    return any(each.resolve().is_relative_to(target) for each in above)
 
 
 def _pictures(names: Iterable[str]) -> tuple[list[str], int]:
