@@ -2,7 +2,7 @@
 
 A worker process does one run after the other. One that dies (killed by the system for its memory, say) is noticed:
 its run is recorded as failed, another worker takes its place and the others go on. A worker whose coordinator dies
-saves its run and leaves.
+saves its run and leaves. It never imports the caller's script, which so needs no `if __name__ == "__main__"`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import torch
 from oodml._errors import OodmlError
 from oodml.study.engines.execute import Outcome, execute
 from oodml.study.engines.packing import Packing, Size, size_of
+from oodml.study.engines.registered import Registration, hidden_main, registrations, take_in
 from oodml.study.plan import PlannedRun
 from oodml.study.store import Store
 
@@ -65,8 +66,10 @@ class Worker:
 
     def __init__(self, threads: int) -> None:
         self.pipe, theirs = _SPAWN.Pipe()
-        self.process: BaseProcess = _SPAWN.Process(target=_serve, args=(theirs, threads), name="oodml-run")
-        self.process.start()
+        given = (theirs, threads, registrations())
+        self.process: BaseProcess = _SPAWN.Process(target=_serve, args=given, name="oodml-run")
+        with hidden_main():
+            self.process.start()
         theirs.close()  # so that our end reads "end of file" when the process ends
 
     def give(self, job: Job, store: Store) -> bool:
@@ -163,10 +166,11 @@ class _Pool:
         return job.run, "failed"
 
 
-def _serve(pipe: Connection, threads: int) -> None:
+def _serve(pipe: Connection, threads: int, registered: list[Registration]) -> None:
     """The life of a worker: a run, its outcome, the next one, until the pipe closes."""
     torch.set_num_threads(threads)
     threading.Thread(target=_follow_parent, daemon=True).start()
+    take_in(registered)
     while True:
         try:
             run, store, device = pipe.recv()
