@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -43,6 +44,19 @@ def test_what_is_done_is_re_used(replay, study, trained, tmp_path):
     np.testing.assert_array_equal(table.scores("recall@1"), load_study(trained).scores("recall@1"))
     assert oodml.run_study(study(methods=["contrastive"]), folder, quiet=True).methods == ["contrastive"]
     assert len(replay) == 4
+
+
+def test_results_of_pictures_that_have_changed_are_kept_and_told_once(replay, study, tmp_path, noise):
+    folder = tmp_path / "study"
+    oodml.run_study(study(methods=["margin"]), folder, quiet=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        oodml.run_study(study(methods=["margin"]), folder, quiet=True)
+    register_dataset("noise", lambda: replace(noise, fingerprint="of others"), replace=True)
+    with pytest.warns(UserWarning, match="'noise' have changed since 2 of the 2 finished runs in .* Remove") as told:
+        oodml.run_study(study(), folder, quiet=True)
+    assert len(told) == 1 and told[0].filename == __file__
+    assert replay == ["margin", "margin", "contrastive", "contrastive"]
 
 
 def test_a_folder_of_another_data_set_is_refused_and_left_as_it_is(replay, study, tmp_path):

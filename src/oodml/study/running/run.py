@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 from oodml._errors import OodmlError
 from oodml._progress import progress_bar
 from oodml.config import dataset_identity
-from oodml.data import load_dataset
+from oodml.data import Dataset, load_dataset
 from oodml.study.encoders import file_name, score_pretrained
 from oodml.study.engines import Engine, make_engine
 from oodml.study.engines.execute import is_done
@@ -76,7 +77,21 @@ def prepare(study: StudyConfig, store: Store, quiet: bool = False, claimed: bool
     planned = plan(study, splits)
     store.write(SETTINGS, study.to_yaml().encode())
     save_plan(planned, store, smallest_test_set(splits, dataset))
+    _warn_of_other_pictures(planned, store, dataset)
     return planned
+
+
+def _warn_of_other_pictures(planned: list[PlannedRun], store: Store, dataset: Dataset) -> None:
+    """Say once for the whole study that results are there of pictures that have changed since."""
+    results = [result for run in planned if (result := store.result(run.id)) is not None]
+    old = sum(each["dataset"].get("loaded", dataset.fingerprint) != dataset.fingerprint for each in results)
+    if old:
+        warnings.warn(
+            f"The pictures of {dataset.name!r} have changed since {old} of the {len(results)} finished runs in "
+            f"{store.url} were trained; these keep their old scores. Remove its runs/ and scored/, or choose another "
+            "folder, to compute them from the pictures of now.",
+            stacklevel=4,
+        )
 
 
 def _refuse_another_dataset(study: StudyConfig, store: Store) -> None:
