@@ -5,7 +5,7 @@ import pytest
 import oodml
 from oodml.shift import Split
 from oodml.study import search as search_room
-from oodml.study.search import search, search_ranges, with_options, without_test_classes
+from oodml.study.search import search, search_name, search_ranges, with_options, without_test_classes
 
 optuna = pytest.importorskip("optuna", reason="the search is an extra: pip install 'oodml[search]'")
 
@@ -65,6 +65,27 @@ def test_a_search_goes_on_where_it_was(trials, tmp_path):
     assert len(trials) == len(found.trials) == 5
     assert len({options["base.margin"] for options, _ in found.trials}) == 5, "a trial was repeated"
     assert all(config.metrics == ("recall@1",) for config in trials)
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "told"),
+    [
+        ({"method": {"name": "rho", "base": "contrastive"}}, {"base.margin": (0.05, 0.5)}, "a search of rho-triplet"),
+        ({}, {"base.margin": (0.1, 0.5)}, r"a search of rho-triplet over \{'base.margin': \[0.05, 0.5\]\}"),
+        ({"steps": 3}, {"base.margin": (0.05, 0.5)}, "a search of rho-triplet with other settings of the run"),
+    ],
+)
+def test_a_folder_of_another_search_is_refused(trials, tmp_path, changes, options, told):
+    config = {**CONFIG, "method": {"name": "rho", "base": "triplet"}}
+    search(config, tmp_path / "search", trials=1, options={"base.margin": (0.05, 0.5)}, quiet=True)
+    with pytest.raises(oodml.OodmlError, match=f"search holds {told}. Give --out a folder of its own"):
+        search({**config, **changes}, tmp_path / "search", trials=1, options=options, quiet=True)
+    assert len(trials) == 1
+
+
+def test_a_method_names_its_folder():
+    assert search_name("margin") == search_name({"name": "plain", "loss": {"name": "margin", "beta": 1}}) == "margin"
+    assert search_name({"name": "s2sd", "base": {"name": "rho", "base": "triplet"}}) == "s2sd-rho-triplet"
 
 
 def test_an_unknown_metric_is_found_before_a_trial(trials, tmp_path):

@@ -245,14 +245,18 @@ def test_retrieval_time_is_measured_beside_the_published_one(call):
     assert "1.98" in told  # table 3 at 64 dimensions
 
 
-def test_search_prints_the_method_to_use(call, noise, tmp_path):
+def test_search_prints_the_method_to_use(call, noise, tmp_path, monkeypatch):
     pytest.importorskip("optuna", reason="the search is an extra: pip install 'oodml[search]'")
     words = ["backbone=tiny", "embedding_dim=8", "steps=2", "batch_size=8", "dataset=noise", "eval_every=2"]
-    told = call(
-        "search", "triplet", "--out", tmp_path / "s", "--trials", "2", *(w for s in words for w in ("--set", s))
-    )
+    monkeypatch.chdir(tmp_path)
+    told = call("search", "triplet", "--trials", "2", *(w for s in words for w in ("--set", s)))
+    assert (tmp_path / "search" / "triplet" / "search.db").exists()
     assert "loss.margin" in told
     assert "name: plain" in told
+
+
+def test_an_option_of_a_search_may_be_a_word():
+    assert [study_search._shown(value) for value in (0.123456, 3, "full")] == ["0.1235", "3", "full"]
 
 
 def test_structure_is_shown_as_such_and_as_a_change(call, trained):

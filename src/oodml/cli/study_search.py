@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -15,8 +16,8 @@ from oodml.cli.study import study_app
 def search_command(
     method: str = typer.Argument(help="A method's or a loss's name, or {name: rho, base: triplet}."),
     config: Path | None = typer.Option(None, help="A YAML file with the other settings of the run."),
-    folder: Path = typer.Option(
-        Path("search"), "--out", help="Where trials go; started again, it goes on.", callback=folder_given
+    folder: Path | None = typer.Option(
+        None, "--out", help="Where trials go; started again, it goes on; default: search/METHOD.", callback=folder_given
     ),
     trials: int = typer.Option(20, help="How many runs to try."),
     metric: str = typer.Option("recall@1", help="What counts, on the validation classes."),
@@ -29,15 +30,21 @@ def search_command(
     import yaml
 
     from oodml.config import RunConfig
-    from oodml.study.search import search
+    from oodml.study.search import search, search_name
 
     values = {**parse_settings(setting), "method": yaml.safe_load(method)}
-    found = search(RunConfig.load(config, **values) if config else RunConfig(**values), folder, trials, metric)
+    run = RunConfig.load(config, **values) if config else RunConfig(**values)
+    found = search(run, folder or Path("search") / search_name(values["method"]), trials, metric)
     best = sorted(found.trials, key=lambda trial: -trial[1])[:10]
-    names = list(dict.fromkeys(name for options, _ in best for name in options))
-    rows = [[f"{100 * score:.2f}", *(f"{options.get(name, '–'):.4g}" for name in names)] for options, score in best]
+    names = list(best[0][0])
+    rows = [[f"{100 * score:.2f}", *(_shown(options[name]) for name in names)] for options, score in best]
     print_table(f"Best trials: {metric} of the validation classes in per cent", [metric, *names], rows)
     out.print(yaml.safe_dump({"method": found.method}, sort_keys=False), highlight=False)
+
+
+def _shown(value: Any) -> str:
+    """The value of an option, which may be a word."""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 @study_app.command("retrieval-time")

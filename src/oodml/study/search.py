@@ -22,6 +22,8 @@ from oodml.training import train
 from oodml.training.scoring import check_metrics
 from oodml.training.sets import choose_split, held_out
 
+IDENTITY = "search"  # the attribute of Optuna's study that says what is searched
+
 
 @dataclass(frozen=True)
 class Found:
@@ -65,6 +67,9 @@ def search(
 ) -> Found:
     """Search the options of a run's method; started again in the same folder, it goes on.
 
+    A folder that holds another search (of another method, metric, ranges or settings) is refused: their trials would
+    be taken for one another's.
+
     Args:
         config: a run; its split's test classes take no part. Trials end with their last epoch: nothing is selected.
         options: {option: (low, high)} in place of the ranges of the records; a range from a positive number to ten
@@ -98,6 +103,7 @@ def search(
         direction="maximize",
         load_if_exists=True,
     )
+    _refuse_another(study, root, _identity(given, metric, ranges))
     done = sum(each.state.is_finished() for each in study.trials)
     study.sampler = optuna.samplers.TPESampler(seed=given.seed + done)  # else it draws as before
     with stage("Searching", trials, quiet) as advance:
@@ -108,6 +114,45 @@ def search(
         raise OodmlError("No trial of the search has finished; look at its errors above.")
     options_of_best, score = max(finished, key=lambda trial: trial[1])
     return Found(with_options(given.method, options_of_best), score, tuple(finished))
+
+
+def search_name(method: str | Mapping[str, Any]) -> str:
+    """A method in a word, to name a folder by: `margin`, `rho-triplet`."""
+    spec = {"name": method} if isinstance(method, str) else method
+    inner = [search_name(spec[key]) for key in ("loss", "base") if key in spec]
+    return "-".join(inner if spec["name"] == "plain" and inner else [spec["name"], *inner])
+
+
+def _identity(config: RunConfig, metric: str, ranges: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
+    """What all trials of a search have in common."""
+    return {
+        "method": config.as_dict()["method"],
+        "metric": metric,
+        "ranges": {name: list(values) for name, values in ranges.items()},
+        "run": config.hash(),
+    }
+
+
+def _refuse_another(study: Any, root: Path, own: dict[str, Any]) -> None:
+    held = study.user_attrs.get(IDENTITY)
+    if held is None and not study.trials:
+        study.set_user_attr(IDENTITY, own)
+    elif held != own:
+        raise OodmlError(f"{root} holds {_told(held, own)}. Give --out a folder of its own.")
+
+
+def _told(held: dict[str, Any] | None, own: dict[str, Any]) -> str:
+    """Another search in words: where it differs from ours."""
+    if held is None:
+        return "a search that does not say what it is about"
+    name = search_name(held["method"])
+    if name != search_name(own["method"]):
+        return f"a search of {name}"
+    if held["metric"] != own["metric"]:
+        return f"a search of {name} by {held['metric']}"
+    if held["ranges"] != own["ranges"]:
+        return f"a search of {name} over {held['ranges']}"
+    return f"a search of {name} with other settings of the run"
 
 
 def _check_ranges(config: RunConfig, ranges: Mapping[str, tuple[Any, ...]]) -> None:
