@@ -11,9 +11,11 @@ import oodml
 from oodml.data import ArraySource, build_dataset, register_dataset
 from oodml.shift import Split, save_splits
 from oodml.study import load_study
-from oodml.study.encoders import file_name, score_study
+from oodml.study.encoders import score_study
 from oodml.study.encoders.embeddings import embed_pictures, find_encoder, read_embeddings
-from oodml.study.plan import save_plan
+from oodml.study.plan import StudyConfig, save_plan
+from oodml.study.results import scored_file
+from oodml.study.running import prepare
 from oodml.study.store import Store
 
 CLASSES = [f"class{i}" for i in range(8)]
@@ -188,10 +190,32 @@ def test_a_function_is_found_by_its_address(tmp_path, monkeypatch):
         find_encoder("no_such_module_at_all:embed")
 
 
-def test_labels_become_file_names():
-    assert file_name("my encoder/v2") == "my-encoder-v2"
+def test_labels_become_file_names(tmp_path):
+    assert scored_file(Store(tmp_path), "my encoder/v2") == "scored/my-encoder-v2.json"
     with pytest.raises(oodml.OodmlError, match="no letter"):
-        file_name("../..")
+        scored_file(Store(tmp_path), "../..")
+
+
+def test_labels_that_differ_little_are_kept_apart(study):
+    for _ in range(2):
+        for label in ("a b", "a-b", "a/b"):
+            score_study(study, label, mean_colour, quiet=True)
+    assert sorted(load_study(study).methods) == ["a b", "a-b", "a/b"]
+    assert len(load_study(study).rows) == 6
+
+
+def test_a_label_of_a_method_and_a_method_of_a_label_are_refused(study, dataset, splits, tmp_path):
+    settings = {"dataset": "colours", "splits": str(tmp_path / "splits.json"), "methods": ["margin"]}
+    save_splits(tmp_path / "splits.json", splits)
+    prepare(StudyConfig(**settings), Store(study), quiet=True)
+    with pytest.raises(oodml.OodmlError, match="'margin' is a method that the study trains; give the encoder another"):
+        score_study(study, "margin", mean_colour, quiet=True)
+    assert not (study / "scored").exists()
+    score_study(study, "mine", mean_colour, quiet=True)
+    for label, more in (("mine", {}), ("tiny", {"generic": ["tiny"]})):
+        changed = StudyConfig(**{**settings, "methods": {label: "margin"}, **more})
+        with pytest.raises(oodml.OodmlError, match=f"'{label}' is an encoder that the study scores"):
+            prepare(changed, Store(study), quiet=True)
 
 
 def test_the_commands_score_and_rank(study, dataset, tmp_path, monkeypatch):

@@ -5,7 +5,6 @@ What is found stands in `scored/LABEL.json` of the study's folder and enters its
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,8 @@ from oodml.data import Dataset, load_dataset, load_images
 from oodml.evaluation import evaluate
 from oodml.shift import Split
 from oodml.study.encoders.embeddings import Encoder, embed_pictures, find_encoder, read_embeddings
-from oodml.study.plan import StudyConfig, load_settings, saved_match, stored_splits
-from oodml.study.results import scored_on, smallest_test_set
+from oodml.study.plan import StudyConfig, load_plan, load_settings, saved_match, stored_splits
+from oodml.study.results import scored_file, scored_on, smallest_test_set
 from oodml.study.store import Store, open_store
 
 KINDS = ("generic", "own")
@@ -38,7 +37,7 @@ def score_study(
 
     Args:
         folder: the study.
-        label: the encoder's name in the table; scored again under the same name, it is replaced.
+        label: the encoder's name in the table, that of no method; scored again under the same name, it is replaced.
         encoder: a function from a list of PIL images (upright, RGB, whole) to vectors (n, d); its address
             "module:function"; a folder with one SPLIT.npz a split; or one .npz for all pictures of the data set.
             See `read_embeddings` for what an .npz holds.
@@ -46,6 +45,7 @@ def score_study(
     """
     store = open_store(folder)
     splits, dataset = splits_and_pictures(store, quiet)
+    _refuse_method(store, label)
     if isinstance(encoder, str) and ":" in encoder and not Path(encoder).exists():
         encoder = find_encoder(encoder)
     if callable(encoder):
@@ -76,6 +76,7 @@ def score_splits(
     """Score the embeddings of every split's test pictures (in the data set's order), and write the result."""
     if kind not in KINDS:
         raise OodmlError(f"An encoder that is only scored is 'generic' or 'own', got {kind!r}.")
+    _refuse_method(store, label)
     match = saved_match(store) or smallest_test_set(list(splits), dataset)  # as the runs beside them
     found = {}
     for split in splits:
@@ -83,13 +84,11 @@ def score_splits(
         scores = evaluate(rows[split.name], labels, match=match, normalise=normalise)
         found[split.name] = {name: float(value) for name, value in scores.items()}
     held = {"label": label, "kind": kind, **scored_on(splits, match), "splits": found}
-    store.write_json(f"scored/{file_name(label)}.json", held)
+    store.write_json(scored_file(store, label), held)
     return held
 
 
-def file_name(label: str) -> str:
-    """A label as a file's name."""
-    name = re.sub(r"[^\w.+-]+", "-", label).strip("-.")
-    if not name:
-        raise OodmlError(f"The label {label!r} has no letter or digit to name a file by; choose another.")
-    return name
+def _refuse_method(store: Store, label: str) -> None:
+    """An encoder with the name of a method would stand in its row."""
+    if label in {place.method for place in load_plan(store)}:
+        raise OodmlError(f"{label!r} is a method that the study trains; give the encoder another label.")

@@ -4,7 +4,7 @@ of the methods, and files for other programs."""
 from oodml.study.results.leaderboard import as_markdown, leaderboard, ranking
 from oodml.study.results.load import load_study
 from oodml.study.results.matched import METRIC, smallest_test_set
-from oodml.study.results.scored import scored_on, valid_scores
+from oodml.study.results.scored import scored_as, scored_file, scored_labels, scored_on, valid_scores
 
 __all__ = [
     "METRIC",
@@ -12,6 +12,9 @@ __all__ = [
     "leaderboard",
     "load_study",
     "ranking",
+    "scored_as",
+    "scored_file",
+    "scored_labels",
     "scored_on",
     "smallest_test_set",
     "valid_scores",

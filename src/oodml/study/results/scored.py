@@ -5,14 +5,41 @@ They hold for the classes and the size of test set they were computed on; in a s
 
 from __future__ import annotations
 
+import hashlib
+import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from oodml._errors import OodmlError
 from oodml.shift import Split
 from oodml.study.plan import split_hash
 from oodml.study.statistics import Row
 from oodml.study.store import Store
+
+
+def scored_file(store: Store, label: str) -> str:
+    """Where an encoder's scores stand, or will: in a file named by its label, and by more where another label that
+    differs in other characters only has that name."""
+    name = re.sub(r"[^\w.+-]+", "-", label).strip("-.")
+    if not name:
+        raise OodmlError(f"The label {label!r} has no letter or digit to name a file by; choose another.")
+    plain, longer = f"scored/{name}.json", f"scored/{name}-{hashlib.sha256(label.encode()).hexdigest()[:8]}.json"
+    for path in (longer, plain):
+        held = store.read_json(path)
+        if held is not None and held["label"] == label:
+            return path
+    return plain if store.read(plain) is None else longer
+
+
+def scored_as(store: Store, label: str) -> dict[str, Any] | None:
+    """What was found for an encoder; None where none of that label was scored."""
+    return store.read_json(scored_file(store, label))
+
+
+def scored_labels(store: Store) -> list[str]:
+    """The encoders that were scored in a study."""
+    return [held["label"] for name in store.names("scored") if (held := store.read_json(f"scored/{name}"))]
 
 
 def scored_on(splits: Iterable[Split], match: Sequence[int]) -> dict[str, Any]:

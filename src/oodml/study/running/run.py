@@ -14,7 +14,7 @@ from oodml._errors import OodmlError
 from oodml._progress import progress_bar
 from oodml.config import dataset_identity
 from oodml.data import Dataset, load_dataset
-from oodml.study.encoders import file_name, score_pretrained
+from oodml.study.encoders import score_pretrained
 from oodml.study.engines import Engine, make_engine
 from oodml.study.engines.execute import is_done
 from oodml.study.plan import (
@@ -31,7 +31,7 @@ from oodml.study.plan import (
     saved_match,
     stored_splits,
 )
-from oodml.study.results import load_study, smallest_test_set, valid_scores
+from oodml.study.results import load_study, scored_as, scored_labels, smallest_test_set, valid_scores
 from oodml.study.statistics import StudyTable
 from oodml.study.store import AUDITED, Store, open_store
 
@@ -75,10 +75,18 @@ def prepare(study: StudyConfig, store: Store, quiet: bool = False, claimed: bool
     dataset = load_dataset(study.dataset)
     splits = choose_splits(study, dataset, store, quiet)
     planned = plan(study, splits)
+    _refuse_names_of_encoders(study, planned, store)
     store.write(SETTINGS, study.to_yaml().encode())
     save_plan(planned, store, smallest_test_set(splits, dataset))
     _warn_of_other_pictures(planned, store, dataset)
     return planned
+
+
+def _refuse_names_of_encoders(study: StudyConfig, planned: list[PlannedRun], store: Store) -> None:
+    """A method with the name of an encoder that is only scored would share its row of the table."""
+    taken = {*(study.generic or ()), *scored_labels(store)} & {run.method for run in planned}
+    if taken:
+        raise OodmlError(f"{min(taken)!r} is an encoder that the study scores; give the method another label.")
 
 
 def _warn_of_other_pictures(planned: list[PlannedRun], store: Store, dataset: Dataset) -> None:
@@ -122,7 +130,7 @@ def missing_generic(study: StudyConfig, store: Store, planned_in: Store | None =
     """The study's generic backbones without scores on all of its splits, as the store (or `planned_in`) has them."""
     planned_in = planned_in or store
     splits, match = stored_splits(planned_in), saved_match(planned_in)
-    held = {name: store.read_json(f"scored/{file_name(name)}.json") for name in study.generic or ()}
+    held = {name: scored_as(store, name) for name in study.generic or ()}
     return [
         name for name, found in held.items() if found is None or len(valid_scores(found, splits, match)) < len(splits)
     ]
