@@ -22,6 +22,7 @@ from oodml.study.audit import runs as audit_runs
 from oodml.study.audit.pictures import describe, open_folder
 from oodml.study.audit.sizing import METHODS, Clock, Cost, Size
 from oodml.study.audit.target import Placed, by_rising_shift, shared_pictures
+from oodml.study.engines import local
 from oodml.study.results import METRIC, scored_on, valid_scores
 
 
@@ -243,20 +244,15 @@ def test_pictures_that_changed_are_not_mixed_with_old_runs(audited, pictures, tm
 
 
 def test_when_time_is_up_what_is_not_done_is_said(cache, pictures, tmp_path, monkeypatch):
-    real = audit_runs.make_engine
+    real, runs = local.execute, []
 
-    def slow(name, **options):
-        engine = real(name, **options)
+    def slow(run, store):
+        runs.append(run)
+        if len(runs) > 4:  # the splits of one method, and one more: then nothing ends any more
+            time.sleep(60)
+        return real(run, store)
 
-        def some(runs, store):
-            for i, each in enumerate(engine(runs, store)):
-                if i == 4:  # the splits of one method, and one more: then nothing ends any more
-                    time.sleep(60)
-                yield each
-
-        return some
-
-    monkeypatch.setattr(audit_runs, "make_engine", slow)
+    monkeypatch.setattr(local, "execute", slow)
     monkeypatch.setattr(audit_room, "measure_costs", lambda *_: [Cost(0.1, 0.01)] * 2)
     monkeypatch.setattr("oodml.study.audit.sizing.FEWEST_SECONDS", 24.0)
     began = time.monotonic()

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
-import threading
 import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from types import FrameType
 
 import torch
 
@@ -18,7 +15,7 @@ from oodml._progress import progress_bar
 from oodml.shift import Split
 from oodml.study.audit.pictures import Pictures
 from oodml.study.audit.sizing import METHODS, SEEDS, Clock, Cost, Size
-from oodml.study.engines import make_engine
+from oodml.study.engines.local import LocalEngine
 from oodml.study.plan import PlannedRun, StudyConfig, plan
 from oodml.study.running import try_run
 from oodml.study.store import Store
@@ -27,7 +24,6 @@ CALIBRATION_STEPS = 10
 UNKNOWN = Cost(2.0, 0.05)
 BATCH = 112
 WORTH_STARTING = 60.0  # seconds of work below which starting further processes costs more than they bring
-AGAIN = 3.0  # seconds that an interrupted run has for saving its state
 SLOWER_SIDE_BY_SIDE = 1.25  # a run beside others, against the same alone
 
 
@@ -94,48 +90,18 @@ def run_until(planned: list[PlannedRun], store: Store, clock: Clock, workers: in
     missing = [run for run in sorted(planned, key=lambda run: run.seed) if store.result(run.id) is None]
     if not missing:
         return
-    engine = make_engine("local", workers=side_by_side(clock, workers))(missing, store)
+    engine = LocalEngine(side_by_side(clock, workers), clock.left)(missing, store)
     with progress_bar() as bar, threads_of_a_run(workers), contextlib.closing(engine):  # type: ignore[type-var]
         bar.disable = quiet
         task = bar.add_task("Training heads", total=len(planned), completed=len(planned) - len(missing))
-        with stopping_after(clock.left):
-            for run, outcome in engine:
-                if clock.left <= 0:
-                    if outcome == "failed":
-                        store.clear_failure(run.id)  # for want of time, not by itself
-                    break
-                bar.update(task, description=f"Trained {run.method} on {run.split.name}", advance=1)
+        for run, outcome in engine:
+            if clock.left <= 0:
+                if outcome == "failed":
+                    store.clear_failure(run.id)  # for want of time, not by itself
+                break
+            bar.update(task, description=f"Trained {run.method} on {run.split.name}", advance=1)
         if clock.left <= 0:
             bar.update(task, description="Time is up, ending the runs")
-
-
-@contextlib.contextmanager
-def stopping_after(seconds: float) -> Iterator[None]:
-    """Leave the block quietly when the time is up, whatever it waits for (in the main thread; elsewhere it runs on).
-
-    What is interrupted may turn the exception into another one, or swallow it (a thread that was just being started
-    does): it is raised again every few seconds until the block is left.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise _TimeIsUp
-
-    previous = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, max(0.001, seconds), AGAIN)
-    try:
-        yield
-    except _TimeIsUp:
-        pass
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, previous)
-
-
-class _TimeIsUp(BaseException):
-    """Not an Exception: a run must not take it for a failure of its own."""
 
 
 @contextlib.contextmanager

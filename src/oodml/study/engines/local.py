@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ import torch
 
 from oodml._errors import OodmlError
 from oodml.study.engines.execute import Outcome, execute
+from oodml.study.engines.limit import stopping_after
 from oodml.study.engines.packing import Packing, Size, size_of
 from oodml.study.engines.registered import Registration, hidden_main, registrations, take_in
 from oodml.study.plan import PlannedRun
@@ -41,24 +43,42 @@ class Job:
 
 
 class LocalEngine:
-    """`workers` processes side by side; by default one a core (CPU), or what GPU memory and cores allow."""
+    """`workers` processes side by side; by default one a core (CPU), or what GPU memory and cores allow.
 
-    def __init__(self, workers: int | None = None) -> None:
+    After `seconds` (None: never) what runs is stopped, and what waits is left; only what has ended is given back.
+    """
+
+    def __init__(self, workers: int | None = None, seconds: float | None = None) -> None:
         if workers is not None and workers < 1:
             raise OodmlError(f"workers must be at least 1, got {workers}.")
         cores = os.cpu_count() or 1
         self.workers = workers or cores
         self.threads = max(1, cores // self.workers)  # small batches gain little from threads, runs side by side all
+        self.until = None if seconds is None else time.monotonic() + seconds
 
     def __call__(self, runs: list[PlannedRun], store: Store) -> Iterator[tuple[PlannedRun, Outcome]]:
         """Execute the runs and give each back when it has ended."""
         on_gpu = torch.cuda.is_available() and any(run.config.device != "cpu" for run in runs)
         if min(self.workers, len(runs)) < 2:
-            for run in runs:
-                yield run, execute(run, store)
+            yield from _one_by_one(runs, store, self.until)
             return
         packing = Packing(_gpu_memory()) if on_gpu else None
-        yield from _Pool(self.workers, self.threads, packing).run(runs, store)
+        yield from _Pool(self.workers, self.threads, packing, self.until).run(runs, store)
+
+
+def _one_by_one(runs: list[PlannedRun], store: Store, until: float | None) -> Iterator[tuple[PlannedRun, Outcome]]:
+    """The runs in this process."""
+    for run in runs:
+        outcome: Outcome | None = None
+        with stopping_after(_left(until)):
+            outcome = execute(run, store)
+        if outcome is None:
+            return
+        yield run, outcome
+
+
+def _left(until: float | None) -> float | None:
+    return None if until is None else max(0.0, until - time.monotonic())
 
 
 class Worker:
@@ -98,11 +118,12 @@ class Worker:
         self.process.join(LEAVE_SECONDS)
         if self.process.is_alive():
             self.process.kill()
+            self.process.join()
 
 
 class _Pool:
-    def __init__(self, workers: int, threads: int, packing: Packing | None) -> None:
-        self.workers, self.threads, self.packing = workers, threads, packing
+    def __init__(self, workers: int, threads: int, packing: Packing | None, until: float | None = None) -> None:
+        self.workers, self.threads, self.packing, self.until = workers, threads, packing, until
         self.idle: list[Worker] = []
         self.busy: dict[Worker, Job] = {}
 
@@ -114,7 +135,10 @@ class _Pool:
                     self._start(job, store)
                     waiting.popleft()
                 pipes: dict[Any, Worker] = {worker.pipe: worker for worker in self.busy}
-                for pipe in wait(list(pipes)):
+                ended = wait(list(pipes), _left(self.until))
+                if not ended:  # the time is up
+                    return
+                for pipe in ended:
                     yield self._end(pipes[pipe], store)
         finally:
             workers = [*self.idle, *self.busy]
