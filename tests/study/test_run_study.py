@@ -89,6 +89,23 @@ def test_a_folder_that_holds_something_else_is_left_alone(noise, study, tmp_path
         assert sorted(tmp_path.rglob("*")) == before
 
 
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"test": ["class9", "nope"]}, "'easy' is not one of this data set. Unknown class of data set 'noise': 'nope'"),
+        ({"train": ["class0", "klass1"]}, r"Unknown class .* 'klass1'. Did you mean 'class1'"),
+        ({"test_dataset": "glyphs"}, "'easy' tests on another data set"),
+    ],
+)
+def test_a_split_of_another_data_set_is_refused_before_anything_is_written(
+    noise, study, splits, tmp_path, changes, told
+):
+    save_splits(tmp_path / "splits.json", [replace(load_splits(splits)[0], **changes)])
+    with pytest.raises(oodml.OodmlError, match=told):
+        oodml.run_study(study(splits=str(tmp_path / "splits.json")), tmp_path / "study", quiet=True)
+    assert not (tmp_path / "study").exists()
+
+
 def test_a_wrong_option_of_the_engine_leaves_no_plan_behind(noise, study, tmp_path):
     with pytest.raises(oodml.OodmlError, match="workers must be at least 1"):
         oodml.run_study(study(), tmp_path / "study", quiet=True, workers=0)

@@ -31,8 +31,19 @@ def choose_splits(study: StudyConfig, dataset: Dataset, store: Store, quiet: boo
     else:
         paths = [study.splits] if isinstance(study.splits, str) else study.splits
         splits = Splits(split for path in paths for split in load_splits(path))
+    for split in splits:
+        _check(split, dataset)
     _keep(splits, store)
     return splits
+
+
+def _check(split: Split, dataset: Dataset) -> None:
+    """Refuse a split that no run could use."""
+    choose_split(dataset, split)
+    try:
+        dataset.class_ids([*split.train, *split.test, *split.val])
+    except OodmlError as error:
+        raise OodmlError(f"The split {split.name!r} is not one of this data set. {error}") from error
 
 
 def official_splits(wanted: OfficialSplits, dataset: str) -> Splits:
