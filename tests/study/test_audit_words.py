@@ -133,7 +133,7 @@ def test_two_seeds_that_agree_are_followed_with_a_warning_and_two_that_do_not_ar
     assert verdict(two_seeds(0.09, 0.11), "m", "u") == (
         "m",
         "Use m: training puts it ahead of the untrained backbone by 10.0 points of AGS; both seeds agree, but two "
-        "cannot rule out chance (95 % interval -2.6 to +22.6 over 2 seeds, and more would narrow it).",
+        "cannot rule out chance (95 % interval -2.7 to +22.7 over 2 seeds, and more would narrow it).",
     )
     assert verdict(two_seeds(-0.09, -0.11), "m", "u")[0] == "u"
     use, sentence = verdict(two_seeds(-0.01, 0.03), "m", "u")

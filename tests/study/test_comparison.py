@@ -1,4 +1,4 @@
-"""Intervals against scipy, coverage of the paired bootstrap, and the sentences people read."""
+"""Intervals against scipy, coverage of the paired one, and the sentences people read."""
 
 import numpy as np
 import pytest
@@ -36,10 +36,10 @@ def test_the_interval_covers_the_true_difference_at_its_stated_rate(seeds, share
     """`shared` is the part of a seed's variance that it has on all splits: the same initial head, the same order."""
     rng, fids, hits, widths, rounds = np.random.default_rng(3), [1.0, 4.0, 9.0, 20.0, 35.0], 0, [], 1500
     weights = ags_weights(fids)
-    for i in range(rounds):
+    for _ in range(rounds):
         noise = np.sqrt(shared) * rng.normal(size=(2, 1, seeds)) + np.sqrt(1 - shared) * rng.normal(size=(2, 5, seeds))
         a, b = np.array([0.62, 0.60])[:, None, None] + 0.01 * noise
-        result = compare("a", "b", fids, a, b, draws=300, seed=i)
+        result = compare("a", "b", fids, a, b)
         hits += result.low <= 0.02 <= result.high
         widths.append(result.high - result.low)
     assert 0.93 <= hits / rounds <= 0.97
@@ -53,14 +53,9 @@ def test_a_seed_that_is_bad_on_every_split_widens_the_interval():
     by_seed = np.array([0.0149, 0.0226, 0.0538])
     found = compare("a", "b", [1.0, 2.0, 4.0], np.tile(by_seed, (3, 1)), np.zeros((3, 3)))
     low, high = stats.t.interval(0.95, 2, loc=by_seed.mean(), scale=stats.sem(by_seed))
-    assert (found.low, found.high) == pytest.approx((low, high), abs=0.03 * (high - low))
+    assert (found.low, found.high) == pytest.approx((low, high), rel=1e-12)
     assert not found.distinguishable
     assert found.by_seed == pytest.approx(by_seed)
-
-
-def test_the_interval_is_the_same_every_time():
-    a, b = np.random.default_rng(5).normal(0.6, 0.01, (2, 3, 4))
-    assert compare("a", "b", [1.0, 2.0, 3.0], a, b) == compare("a", "b", [1.0, 2.0, 3.0], a, b)
 
 
 def test_the_sentence_says_what_can_be_said():
@@ -81,10 +76,11 @@ def test_methods_with_different_runs_are_not_compared():
         compare("a", "b", [1.0, 2.0], np.zeros((2, 3)), np.zeros((2, 2)))
 
 
-def test_with_many_seeds_the_bootstrap_agrees_with_the_theory_of_sums():
+def test_a_bootstrap_over_seeds_comes_to_the_same():
     rng, fids = np.random.default_rng(4), [1.0, 5.0, 20.0]
     a, b = rng.normal(0.62, 0.02, (3, 300)), rng.normal(0.6, 0.01, (3, 300))
     found = compare("a", "b", fids, a, b)
     by_seed = ags_weights(fids) @ (a - b)
-    low, high = stats.norm.interval(0.95, loc=by_seed.mean(), scale=stats.sem(by_seed))
-    assert (found.low, found.high) == pytest.approx((low, high), abs=0.05 * (high - low))
+    drawn = by_seed[rng.integers(300, size=(20_000, 300))].mean(axis=1)
+    low, high = np.quantile(drawn, (0.025, 0.975))
+    assert (found.low, found.high) == pytest.approx((low, high), abs=0.03 * (high - low))

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from oodml._errors import OodmlError
+from oodml.evaluation.estimate import estimate
 from oodml.study.statistics.ags import ags_weights
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """AGS(first) − AGS(second), its bootstrap interval, and the sentence that says what it means.
+    """AGS(first) − AGS(second), its 95 % interval over seeds, and the sentence that says what it means.
 
     `by_seed` are the differences of the single seeds; none where neither method was trained, so that nothing varies.
     """
@@ -62,18 +62,13 @@ def compare(
     fids: Sequence[float],
     first_scores: NDArray[np.float64],
     second_scores: NDArray[np.float64],
-    draws: int = 10_000,
-    seed: int = 0,
 ) -> Comparison:
-    """Paired bootstrap of the AGS difference; scores are (splits, seeds), the same splits and seeds for both methods.
+    """Paired t-interval of the AGS difference; scores are (splits, seeds), the same splits and seeds for both methods.
 
-    Whole seeds are drawn, the same for all splits: a seed sets the initial head and the order of the batches, and one
-    that is good or bad on every split is no rare thing. AGS is linear in the scores, so the difference of every seed is
-    all that is needed. The splits themselves are the benchmark, not a sample of one, and are not resampled.
-
-    The interval is ± t · √(n / (n − 1)) · the bootstrap's standard error: the spread of a resampled mean is short by
-    that root at n seeds, and with so few of them Student's t (n − 1 degrees of freedom) governs, not the normal. The
-    quantiles of the draws themselves would end at the outermost seeds, which two or three of them often do not reach.
+    It is over whole seeds: a seed sets the initial head and the order of the batches, and one that is good or bad on
+    every split is no rare thing. AGS is linear in the scores, so the difference of every seed is all that is needed.
+    The splits themselves are the benchmark, not a sample of one. It is what a bootstrap over seeds comes to with ever
+    more draws, once its spread is corrected for few seeds (√(n / (n − 1)), and Student's t for the normal).
     """
     a, b = np.asarray(first_scores, dtype=np.float64), np.asarray(second_scores, dtype=np.float64)
     if a.shape != b.shape or a.ndim != 2 or a.shape[0] != len(fids):
@@ -81,11 +76,7 @@ def compare(
             f"Comparing {first!r} with {second!r} needs the same splits and seeds for both: got scores of shape "
             f"{a.shape} and {b.shape} for {len(fids)} splits."
         )
-    by_seed = ags_weights(fids) @ (a - b)
-    difference, seeds = float(by_seed.mean()), len(by_seed)
-    half = float("nan")
-    if seeds > 1:
-        drawn = np.random.default_rng(seed).integers(seeds, size=(draws, seeds))
-        error = by_seed[drawn].mean(axis=1).std() * np.sqrt(seeds / (seeds - 1))
-        half = float(stats.t.ppf(0.975, seeds - 1) * error)
-    return Comparison(first, second, difference, difference - half, difference + half, tuple(by_seed.tolist()))
+    by_seed = (ags_weights(fids) @ (a - b)).tolist()
+    found = estimate(by_seed)
+    low, high = found.mean - found.half_width, found.mean + found.half_width
+    return Comparison(first, second, found.mean, low, high, tuple(by_seed))
