@@ -5,6 +5,7 @@ import json
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from oodml.reporting.chart import COLOURS, Style
 from oodml.reporting.interactive import chart_data
@@ -96,16 +97,19 @@ def test_bars_are_ags_best_on_top(material):
         assert values[method] == pytest.approx(np.mean([ags(material.table.fids, g) for g in grid.T]))
 
 
-def test_few_shot_gain_is_few_minus_zero_over_all_episodes(material):
+def test_few_shot_gain_is_few_minus_zero_and_its_band_is_over_episodes_not_over_seeds_too(material):
     view = few_shot_chart(material).first
     for series in view.series:
-        for fid, shown in zip(series.x, series.y, strict=True):
+        for fid, shown, low, high in zip(series.x, series.y, series.low, series.high, strict=True):
             gains = []
             for row in material.table.rows:
                 if row.method == series.name and row.fid == fid:
                     held = json.loads((row.path / "few_shot.json").read_text())["2"]
-                    gains += list(np.subtract(held["few"]["recall@1"][2], held["zero"]["recall@1"][2]))
-            assert shown == pytest.approx(100 * np.mean(gains))
+                    gains.append(np.subtract(held["few"]["recall@1"][2], held["zero"]["recall@1"][2]))
+            by_episode = 100 * np.mean(gains, axis=0)  # every seed has the same support sets
+            assert shown == pytest.approx(by_episode.mean())
+            t_interval = stats.t.interval(0.95, len(by_episode) - 1, shown, stats.sem(by_episode))
+            assert (low, high) == pytest.approx(t_interval)
 
 
 def test_structure_marks_and_trend_are_those_of_the_studys_correlation(material):

@@ -9,14 +9,13 @@ from typing import Any
 
 import numpy as np
 from safetensors.numpy import load_file
-from scipy import stats
 
 from oodml.evaluation.spectrum import spectrum
 from oodml.reporting.chart import Chart, Series, View, Views
 from oodml.reporting.material import Material, mean_sd, read_json
 from oodml.reporting.shift_charts import SHIFT, mark_text, run_text
 from oodml.study.correlations import structure_correlation
-from oodml.study.statistics import Row
+from oodml.study.statistics import Estimate, Row, estimate
 
 _STEPS = 60  # points of a training curve; more cannot be told apart on a screen
 _STRUCTURE = ("rho", "pi_ratio", "pi_intra", "pi_inter", "uniformity", "alignment")
@@ -130,7 +129,7 @@ def few_shot_chart(material: Material) -> Chart | None:
         views,
         {"few-shot metric": metrics, "shots": shots},
         "Gain of fine-tuning on a few images of each new class over none, on the same queries; band: 95 % interval "
-        "over episodes.",
+        "over episodes, each a mean over seeds.",
     )
 
 
@@ -140,19 +139,21 @@ def _shot_series(material: Material, method: str, rows: list[tuple[Row, Any]], m
         zero, few = np.array(found["zero"][metric][2]), np.array(found["few"][metric][2])
         by_split[row.split].append((row, 100 * (few - zero)))
     splits = [split for split in material.table.splits if split in by_split]
-    gains = [np.concatenate([gain for _, gain in by_split[split]]) for split in splits]
-    means = [float(gain.mean()) for gain in gains]
-    half = [
-        float(stats.t.ppf(0.975, len(gain) - 1) * gain.std(ddof=1) / np.sqrt(len(gain))) if len(gain) > 1 else 0.0
-        for gain in gains
-    ]
+    gains = [_over_episodes([gain for _, gain in by_split[split]]) for split in splits]
+    means, half = [gain.mean for gain in gains], [0.0 if gain.n == 1 else gain.half_width for gain in gains]
     texts = [
-        run_text(by_split[s][0][0], f"{shots}-shot gain {m:+.1f} ± {h:.1f} points, {len(g)} episodes")
+        run_text(by_split[s][0][0], f"{shots}-shot gain {m:+.1f} ± {h:.1f} points, {g.n} episodes")
         for s, m, h, g in zip(splits, means, half, gains, strict=True)
     ]
     fids = [dict(zip(material.table.splits, material.table.fids, strict=True))[s] for s in splits]
     low, high = [m - h for m, h in zip(means, half, strict=True)], [m + h for m, h in zip(means, half, strict=True)]
     return Series(method, fids, means, "line", low, high, texts, material.style(method))
+
+
+def _over_episodes(gains: list[np.ndarray]) -> Estimate:
+    """Over episodes, each the mean over seeds: those share its support set and tell nothing new of the others."""
+    common = min(map(len, gains))
+    return estimate(np.mean([gain[:common] for gain in gains], axis=0).tolist())
 
 
 def spectra_chart(material: Material) -> Chart | None:
