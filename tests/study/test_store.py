@@ -206,6 +206,25 @@ def test_a_claim_is_renewed_while_its_owner_lives(url):
             time.sleep(0.01)
 
 
+@pytest.mark.parametrize("error", [OSError, RuntimeError, TimeoutError])
+def test_a_sign_of_life_that_is_lost_is_followed_by_another(url, monkeypatch, error):
+    """Drivers of stores raise what they like when the network is away for a moment."""
+    store, tried = RemoteStore(url, heartbeat=0.02), []
+
+    def write(name, content):
+        tried.append(name)
+        if len(tried) == 2:
+            raise error("the network is away")
+        return RemoteStore.write(store, name, content)
+
+    monkeypatch.setattr(store, "write", write)
+    with store.claim("a"):
+        deadline = time.monotonic() + 5
+        while len(tried) < 4:
+            assert time.monotonic() < deadline, "no further sign of life"
+            time.sleep(0.01)
+
+
 def test_coordinators_at_a_url_end_with_the_same_results(cheap, url, tmp_path):
     planned = cheap(10)
     run_missing(planned, pickle.loads(pickle.dumps(RemoteStore(url))), LocalEngine(workers=1), quiet=True)

@@ -136,5 +136,6 @@ class RemoteStore(Store):
 
     def _keep_signing(self, name: str, owner: str, stop: threading.Event) -> None:
         while not stop.wait(self.heartbeat):
-            with contextlib.suppress(OodmlError):  # a sign of life that is lost is followed by another
+            # A sign of life that is lost is followed by another, whatever the driver of the store raised for it.
+            with contextlib.suppress(Exception):
                 self._sign(name, owner)
