@@ -79,8 +79,7 @@ def plan_command(
 def _show_plan(
     settings: StudyConfig, planned: list[PlannedRun], beside: list[str], store: Store, calibrate: bool
 ) -> None:
-    import os
-
+    from oodml._machine import cores
     from oodml.study.running import counts, estimate_seconds, status
 
     found = status(planned, store)
@@ -99,10 +98,11 @@ def _show_plan(
     if seconds is None:
         out.print("No estimate of the time: no run of some method has finished, and --no-calibrate was given.")
     elif seconds:
-        one, cores = _duration(seconds), os.cpu_count() or 1
+        one, side_by_side = _duration(seconds), cores()
         what = "training" if settings.shots or settings.transfer or settings.generic else "work"
         out.print(
-            f"About {one} of {what}, {_duration(seconds / cores)} with {cores} runs side by side.", highlight=False
+            f"About {one} of {what}, {_duration(seconds / side_by_side)} with {side_by_side} runs side by side.",
+            highlight=False,
         )
 
 

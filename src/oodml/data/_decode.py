@@ -23,6 +23,7 @@ import numpy as np
 from PIL import Image
 
 from oodml._errors import OodmlError
+from oodml._machine import cores
 from oodml._progress import stage
 from oodml.data._dataset import Dataset
 from oodml.data._sources import ArraySource, Source
@@ -53,7 +54,7 @@ class Report(NamedTuple):
 def decode_all(ds: Dataset, path: Path, short_side: int, workers: int | None, quiet: bool) -> Report:
     blocks = [range(i, min(i + _BLOCK, len(ds))) for i in range(0, len(ds), _BLOCK)]
     if workers is None:
-        workers = 1 if isinstance(ds.source, ArraySource) else _cores()
+        workers = 1 if isinstance(ds.source, ArraySource) else cores()
     total = Report([], [], [], [], [], [])
     path.touch()
     with (
@@ -65,11 +66,6 @@ def decode_all(ds: Dataset, path: Path, short_side: int, workers: int | None, qu
             advance(len(block))
     total.failed.sort(key=lambda f: f["name"])
     return total
-
-
-def _cores() -> int:
-    """The cores this process may use, which a container or `taskset` may limit."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager

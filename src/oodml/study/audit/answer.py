@@ -7,7 +7,6 @@ the backbone as it is, on every split → a study's folder with table, forecast 
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from safetensors.numpy import load_file
 
 from oodml._errors import OodmlError
 from oodml._files import write_json
+from oodml._machine import cores
 from oodml.config import check_backbone
 from oodml.data import Dataset
 from oodml.evaluation import evaluate
@@ -83,7 +83,7 @@ def audit(
             "measure."
         )
     check_backbone(backbone)
-    clock, store, workers = Clock(minutes, began), Store(out), workers or os.cpu_count() or 1
+    clock, store, workers = Clock(minutes, began), Store(out), workers or cores()
     with without_warnings():
         opened = open_folder(folder, clock, quiet)
         _refuse_another(store, opened)

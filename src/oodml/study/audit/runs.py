@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 
 from oodml._errors import OodmlError
+from oodml._machine import cores
 from oodml._progress import progress_bar
 from oodml.shift import Split
 from oodml.study.audit.pictures import Pictures
@@ -73,7 +74,7 @@ def threads_of_a_run(workers: int) -> Iterator[None]:
     ten times as much.
     """
     before = torch.get_num_threads()
-    torch.set_num_threads(max(1, (os.cpu_count() or 1) // workers))
+    torch.set_num_threads(max(1, cores() // workers))
     try:
         yield
     finally:

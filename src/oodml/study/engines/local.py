@@ -22,6 +22,7 @@ from typing import Any
 import torch
 
 from oodml._errors import OodmlError
+from oodml._machine import cores
 from oodml.study.engines.execute import Outcome, execute
 from oodml.study.engines.limit import stopping_after
 from oodml.study.engines.packing import Packing, Size, size_of
@@ -51,9 +52,8 @@ class LocalEngine:
     def __init__(self, workers: int | None = None, seconds: float | None = None) -> None:
         if workers is not None and workers < 1:
             raise OodmlError(f"workers must be at least 1, got {workers}.")
-        cores = os.cpu_count() or 1
-        self.workers = workers or cores
-        self.threads = max(1, cores // self.workers)  # small batches gain little from threads, runs side by side all
+        self.workers = workers or cores()
+        self.threads = max(1, cores() // self.workers)  # small batches gain little from threads, runs side by side all
         self.until = None if seconds is None else time.monotonic() + seconds
 
     def __call__(self, runs: list[PlannedRun], store: Store) -> Iterator[tuple[PlannedRun, Outcome]]:
