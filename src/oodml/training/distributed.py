@@ -7,6 +7,7 @@ whole batch. So the gradient of the backbone is the sum of the processes' gradie
 
 from __future__ import annotations
 
+import atexit
 import os
 from dataclasses import dataclass, field
 from typing import Any
@@ -77,7 +78,17 @@ def join(device: str) -> Processes:
         torch.cuda.set_device(kind)
     if not dist.is_initialized():
         dist.init_process_group("nccl" if kind.startswith("cuda") else "gloo")
+        atexit.register(_leave)
     return Processes(dist.get_rank(), dist.get_world_size(), torch.device(kind))
+
+
+def _leave() -> None:
+    """End gloo's threads before the interpreter does: one still at work then aborts a process that has finished.
+
+    NCCL is left alone: after an error its own ending may wait for processes that are gone.
+    """
+    if dist.is_initialized() and dist.get_backend() == "gloo":
+        dist.destroy_process_group()
 
 
 class _Gather(torch.autograd.Function):
