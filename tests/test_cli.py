@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 import oodml
@@ -21,7 +22,7 @@ from oodml.cli import (  # noqa: F401 - registers the commands
     study_search,
     train,
 )
-from oodml.cli._app import app, method_name
+from oodml.cli._app import app, method_name, resumable
 from oodml.training import Interrupted
 
 
@@ -183,3 +184,12 @@ def test_a_file_where_a_folder_is_wanted_is_called_a_file(command, tmp_path):
 )
 def test_a_run_of_one_loss_is_called_by_it(method, name):
     assert method_name(method) == name
+
+
+def test_who_stops_work_that_goes_on_is_told_so(capsys):
+    with pytest.raises(typer.Exit) as left, resumable():
+        raise KeyboardInterrupt
+    assert left.value.exit_code == 130 and "The same command goes on from here" in capsys.readouterr().err
+    with pytest.raises(typer.Exit) as left, resumable():
+        raise Interrupted("Stopped", "SIGTERM")
+    assert left.value.exit_code == 143

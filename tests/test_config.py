@@ -80,6 +80,8 @@ def test_defaults_belong_to_backbone_and_depth():
     assert (head.lr, head.schedule, head.views, head.crop_scale) == (1e-4, "cosine", 8, (0.35, 1.0))
     assert RunConfig(backbone="tf_efficientnet_lite0").resolved().lr == 1e-4
     assert RunConfig(backbone="resnet50").resolved().lr == 1e-5
+    assert RunConfig().resolved().backbone == "tiny"
+    assert RunConfig(train="head").resolved().backbone == "tf_efficientnet_lite0"  # what stands still must have learnt
     assert RunConfig(lr=3e-4).resolved().lr == 3e-4
     assert RunConfig(steps=7).resolved().epochs is None and RunConfig(epochs=7).resolved().steps is None
 

@@ -93,6 +93,11 @@ def protocol_values(protocol: str, dataset: str) -> dict[str, Any]:
     return values
 
 
+def default_backbone(train: str) -> str:
+    """`tiny` learns from nothing; a backbone that stands still must have learnt before."""
+    return "tf_efficientnet_lite0" if train == "head" else "tiny"
+
+
 def default_values(backbone: str, train: str) -> dict[str, Any]:
     """The settings that belong to a backbone and a depth of training."""
     if train == "head":

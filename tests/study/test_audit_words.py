@@ -70,6 +70,14 @@ def test_a_run_that_turned_the_end_of_the_time_into_a_failure_is_the_last_one(tm
     assert audit_runs.not_run(planned, [], store) == ["No time was left for m0, m1, m2."]
 
 
+def test_unequal_seeds_are_said(tmp_path):
+    split = Split(["a", "b"], ["c", "d"], name="only", fid=1.0)
+    planned = [PlannedRun(f"run{m}{s}", m, split, s, None) for m in ("margin", "rho") for s in range(2)]
+    assert audit_runs.not_run(planned, planned, Store(tmp_path)) == []
+    (told,) = audit_runs.not_run(planned, planned[:3], Store(tmp_path))
+    assert told.startswith("Seeds that were finished: margin 2, rho 1.")
+
+
 def test_pictures_and_views_follow_the_time():
     assert reduction(10, 600, 20) == {}
     assert reduction(10, 40_000, 100) == {"images_per_class": 40}

@@ -143,7 +143,12 @@ def test_names_that_are_no_utf8_are_names_too(settings, pictures):
 def test_another_folder_is_embedded_whole_and_ones_own_by_its_split(settings, pictures):
     own, other = pictures("mine", 0), pictures("other", 1)
     run = train(short(settings, dataset=own)).path
-    assert [len(embed_run(run, each)[1]) for each in (None, own, other)] == [16, 16, 32]
+    assert [len(embed_run(run, each)[1]) for each in (None, own)] == [16, 16]
+    told = r"4 of the 8 classes were trained on \(class-0, class-1, class-2 and 1 more\)"
+    with pytest.warns(UserWarning, match=told):
+        assert len(embed_run(run, other)[1]) == 32
+    with pytest.warns(UserWarning, match=r"2 of the 3 classes were trained on \(class-0, class-3\)"):
+        embed_run(run, own, Split(["class-1", "class-2"], ["class-0", "class-3", "class-5"]))
     Image.new("RGB", (16, 16)).save(Path(own["root"]) / "class-7" / "new.png")
     assert len(embed_run(run, own)[1]) == 17  # the same folder: still only the classes that were not trained on
 

@@ -3,11 +3,13 @@
 import json
 
 import pytest
+from PIL import Image
 from typer.testing import CliRunner
 
 import oodml
 from oodml.cli import evaluate, methods, train  # noqa: F401 - registers the commands
 from oodml.cli._app import app
+from oodml.shift import Split
 
 
 def run(*words):
@@ -22,11 +24,27 @@ def test_train_prints_scores_and_evaluate_reads_the_run(tmp_path, settings):
     data = json.loads((tmp_path / "run" / "result.json").read_text())
     assert data["config"]["method"] == {"name": "plain", "loss": "triplet"} and data["config"]["log_every"] == 2
     assert f"{100 * data['selected']['scores']['recall@1']:.1f}" in done.output
-    assert "patterns · triplet · seed 0" in done.output
+    assert "patterns · tiny · triplet · seed 0" in done.output
     assert "scored: 64 images of 8 classes" in run("evaluate", "--run", folder, "--metrics", "recall@1").output
     again = run("evaluate", "--run", folder, "--metrics", "recall@1", "--json")
     found = json.loads(again.stdout)["scores"]["recall@1"]
     assert found == pytest.approx(data["selected"]["scores"]["recall@1"], abs=1e-6)
+
+
+def test_a_split_file_says_which_pictures_it_is_about(tmp_path):
+    root, names = tmp_path / "mine", [f"c{i}" for i in range(6)]
+    for i, name in enumerate(names):
+        (root / name).mkdir(parents=True)
+        for j in range(4):
+            Image.new("RGB", (16, 16), (40 * i, 60 * j, 99)).save(root / name / f"{j}.png")
+    split = Split(names[:4], names[4:], name="one", dataset="folder", provenance={"root": str(root)})
+    split.save(tmp_path / "s.json")
+    words = ("--split", str(tmp_path / "s.json"), "--steps", "2", "--selection", "last", "--set", "batch_size=8")
+    done = run("train", *words, "--out", str(tmp_path / "run"))
+    assert done.exit_code == 0, done.output
+    assert "folder · tiny · margin" in done.output
+    data = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert data["config"]["dataset"] == {"name": "folder", "root": str(root)}
 
 
 def test_of_several_processes_one_speaks(tmp_path, settings, monkeypatch):

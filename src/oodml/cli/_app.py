@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from rich.measure import Measurement
 from rich.table import Table
 
 import oodml
+from oodml._progress import tell
 
 app = typer.Typer(
     name="oodml",
@@ -82,6 +84,16 @@ def chosen_dataset(dataset: str | None, root: str | None) -> dict[str, Any] | No
     from oodml.cli._pictures_in import dataset_settings
 
     return dataset_settings(dataset, root)
+
+
+@contextmanager
+def resumable() -> Iterator[None]:
+    """Around work that goes on where it was when the same command is given again: who stops it is told so."""
+    try:
+        yield
+    except KeyboardInterrupt as stopped:
+        tell("stopped", "The same command goes on from here.")
+        raise typer.Exit(getattr(stopped, "exit_code", 130)) from None
 
 
 def method_name(method: Any) -> str:

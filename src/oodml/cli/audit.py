@@ -7,7 +7,7 @@ from pathlib import Path
 
 import typer
 
-from oodml.cli._app import app, folder_given, out
+from oodml.cli._app import app, folder_given, out, resumable
 from oodml.cli.study import show_study
 
 
@@ -39,7 +39,8 @@ def audit(
     from oodml.study.results import METRIC
 
     pictures = open_pictures(target) if target else None
-    found = run_audit(folder, pictures, minutes, output, quiet, backbone, workers, began)
+    with resumable():
+        found = run_audit(folder, pictures, minutes, output, quiet, backbone, workers, began)
     show_study(found.table, (METRIC,))
     for sentence in found.answer:
         out.print(sentence, soft_wrap=True, highlight=False)

@@ -11,6 +11,7 @@ import typer
 
 from oodml._errors import OodmlError
 from oodml.cli._app import app, chosen_dataset, out, parse_integers, print_table
+from oodml.cli._pictures_in import quietly
 
 if TYPE_CHECKING:
     from oodml.evaluation import Scores
@@ -45,7 +46,8 @@ def evaluate_command(
     given = _one_of(file, run, {"--dataset": dataset, "--root": root, "--split": split})
     embeddings, labels = _embed(run, dataset, root, split, device) if run else _load(given)
     others, other_labels = _load(gallery) if gallery else (None, None)
-    scores = evaluate(
+    scores = quietly(
+        evaluate,
         embeddings,
         labels,
         [name.strip() for name in metrics.split(",")] if metrics else None,
@@ -58,7 +60,7 @@ def evaluate_command(
         device=device,
         seed=seed,
     )
-    intervals = {name: scores.interval(name) for name in scores.per_query} if interval else {}
+    intervals = {name: quietly(scores.interval, name) for name in scores.per_query} if interval else {}
     if as_json:
         finite = {name: value if math.isfinite(value) else None for name, value in scores.items()}
         typer.echo(json.dumps({"scores": finite, "intervals": intervals, "notes": scores.notes}, indent=1))
@@ -106,7 +108,7 @@ def _one_of(file: Path | None, run: Path | None, of_run: dict[str, str | None]) 
 def _embed(run: Path, dataset: str | None, root: str | None, split: str | None, device: str) -> tuple[Any, Any]:
     from oodml.training import embed_run
 
-    return embed_run(run, chosen_dataset(dataset, root), split, device)
+    return quietly(embed_run, run, chosen_dataset(dataset, root), split, device)
 
 
 def _load(file: Path) -> tuple[Any, Any]:

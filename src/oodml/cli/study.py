@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from oodml.cli._app import app, folder_given, out, parse_settings, print_table, with_root
+from oodml.cli._app import app, folder_given, out, parse_settings, print_table, resumable, with_root
 
 if TYPE_CHECKING:
     from oodml.evaluation.estimate import Estimate
@@ -47,7 +47,8 @@ def run_command(
 
     settings = _settings(study, setting, dataset, root)
     place = folder or str(default_folder(settings))
-    table = run_study(settings, place, engine, quiet, workers=workers, address=address, gpus=gpus)
+    with resumable():
+        table = run_study(settings, place, engine, quiet, workers=workers, address=address, gpus=gpus)
     show_study(table)
     failed = _show_failures(status(_places(place), _store(place)))
     out.print(f"study folder: {place}", highlight=False, soft_wrap=True)

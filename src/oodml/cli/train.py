@@ -22,7 +22,9 @@ def train_command(
     dataset: str | None = typer.Option(None, help="A data set's name, or a folder of class folders (default: glyphs)."),
     root: str | None = typer.Option(None, help="Where the data set's pictures are."),
     split: str | None = typer.Option(None, help="'default', a split file, or FILE#NAME for one of a series."),
-    backbone: str | None = typer.Option(None, help="tiny, resnet50, tf_efficientnet_lite0, any timm name."),
+    backbone: str | None = typer.Option(
+        None, help="Any timm name, or tiny, the default; with --train head that is tf_efficientnet_lite0."
+    ),
     weights: str | None = typer.Option(None, help="A file of trained weights for the backbone."),
     method: str | None = typer.Option(None, help="A method's or a loss's name; `oodml methods` lists them."),
     embedding_dim: int | None = typer.Option(None, "--embedding-dim", "-d", help="Size of the embedding."),
@@ -77,6 +79,8 @@ def train_command(
         )
     if dataset is not None and root is None:
         values["dataset"] = dataset_setting(dataset)
+    elif dataset is None and config is None and split is not None and split != "default":
+        values |= _of_split(split, root)
     values |= parse_settings(setting) | ({"quiet": True} if quiet else {})
     if root is not None:
         of_file = read_settings(config, "settings") if config is not None else {}
@@ -92,6 +96,17 @@ def train_command(
         _show(result)
 
 
+def _of_split(split: str, root: str | None) -> dict[str, Any]:
+    """The data set that a split file speaks of; a folder where it was when the split was made."""
+    from oodml.shift import Split
+
+    found = Split.load(split)
+    place = root or found.provenance.get("root")
+    if found.dataset == "folder" and place:
+        return {"dataset": {"name": "folder", "root": place}}
+    return {"dataset": found.dataset} if found.dataset else {}
+
+
 def _show(result: Result) -> None:
     data = result.data
     rows = [
@@ -100,9 +115,9 @@ def _show(result: Result) -> None:
         for name, gain in result.gain.items()
     ]
     columns = ["test classes, %", "untrained", f"selected ({data['selection']})", "gain", "last", "best on test"]
-    print_table(
-        f"{data['dataset']['name']} · {method_name(data['config']['method'])} · seed {data['seed']}", columns, rows
-    )
+    config = data["config"]
+    told = [data["dataset"]["name"], config["backbone"], method_name(config["method"]), f"seed {data['seed']}"]
+    print_table(" · ".join(told), columns, rows)
     seconds, rate, epoch = data["seconds"], data["images_per_second"], data["selected"]["epoch"]
     out.print(f"epoch {epoch:g} selected · {seconds:.1f} s · {rate:,.0f} images/s while training", highlight=False)
     out.print(f"run folder: {result.path}", highlight=False, soft_wrap=True)

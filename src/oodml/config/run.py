@@ -11,7 +11,15 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from oodml._errors import OodmlError, unknown_name
-from oodml._presets import PROTOCOLS, default_values, protocol_batch, protocol_forms, protocol_values, protocol_warmup
+from oodml._presets import (
+    PROTOCOLS,
+    default_backbone,
+    default_values,
+    protocol_batch,
+    protocol_forms,
+    protocol_values,
+    protocol_warmup,
+)
 from oodml.config.checks import check_backbone, check_batches, check_depth, check_loggers, check_schedule, check_views
 from oodml.config.datasets import dataset_identity, with_absolute_root
 from oodml.config.reading import explain_settings, read_settings, write_settings
@@ -150,7 +158,8 @@ class RunConfig(BaseModel):
         protocol = protocol_values(self.protocol, self.dataset_name) if self.protocol else {}
         if self.steps is not None:
             protocol.pop("epochs", None)
-        known = {"backbone": "tiny", "train": "all", "method": "margin", **protocol, **chosen}
+        known = {"train": "all", "method": "margin", **protocol, **chosen}
+        known.setdefault("backbone", default_backbone(known["train"]))
         defaults = default_values(known["backbone"], known["train"])
         if known.keys() & {"epochs", "steps"}:
             defaults.pop("epochs", None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from oodml._devices import pick_device
 from oodml._errors import OodmlError
-from oodml.config import RunConfig
+from oodml.config import RunConfig, as_split
 from oodml.data import Dataset, Transforms, load_dataset, load_images
 from oodml.data._evaluation_view import view_one
 from oodml.evaluation import evaluate
@@ -154,11 +155,28 @@ def embed_run(
     else:
         chosen = choose_split(found, config.split if split is None else split)
         indices = choose_sets(found, chosen, hold_out=False).test
+    _tell_seen(config, [found.classes[label] for label in np.unique(found.labels[indices])])
     source = ImageSource(images, size=trained.input)
     rows = embed(
         trained.embedder, trained.method.test_embedding, source, indices, Processes(device=trained.device), 128
     )
     return rows, found.labels[indices]
+
+
+def _tell_seen(config: RunConfig, scored: list[str]) -> None:
+    """Warn of classes that a run was trained on: by their names, in whatever copy of the pictures they are."""
+    try:
+        split = load_dataset(config.dataset).default_split if config.split == "default" else as_split(config.split)
+    except OodmlError:  # its own pictures are gone, and with them what the default was
+        return
+    seen = sorted(set(scored) & set(split.train))
+    if seen:
+        more = f" and {len(seen) - 3} more" if len(seen) > 3 else ""
+        warnings.warn(
+            f"{len(seen)} of the {len(scored)} classes were trained on ({', '.join(seen[:3])}{more}): the scores are "
+            "not those of unseen classes.",
+            stacklevel=3,
+        )
 
 
 def _is_own(found: Dataset, given: str | Mapping[str, Any] | Dataset, config: RunConfig, run: str | Path) -> bool:

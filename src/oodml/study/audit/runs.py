@@ -136,6 +136,13 @@ def not_run(planned: list[PlannedRun], kept: list[PlannedRun], store: Store) -> 
         told.append(f"No time was left for {', '.join(never)}.")
     if partly := [method for method in lacking if method in begun]:
         told.append(f"Not finished on every split in the time given, and so not ranked: {', '.join(partly)}.")
+    ranked = {method: count for method, count in seeds.items() if count}
+    if len(set(ranked.values())) > 1:
+        counted = ", ".join(f"{method} {count}" for method, count in ranked.items())
+        told.append(
+            f"Seeds that were finished: {counted}. A mean is over all that a method has; a difference in words is over "
+            "those that both have, and so may be another than that of the means."
+        )
     return told
 
 
