@@ -160,6 +160,8 @@ def test_expectations_name_split_gallery_and_interval():
     assert "90.0 % of the time (95 % interval over classes 85.0 to 94.0)" in told
     assert "15 classes of 30 pictures, that is 92.0 % and 72.0 %" in told
     assert "are few" not in told
+    few = Expectation("s8", 90.0, 15, 7, 0.7, 0.6, 0.8, 0.72)
+    assert "7 test classes are few" in " ".join(expectations("m", like, few, (7, 30)))
 
 
 @pytest.mark.parametrize(

@@ -139,6 +139,22 @@ def test_a_step_of_several_batches_costs_as_many(noise, study, splits, monkeypat
     assert seconds == {"margin": 2.0, "sharing": 4.0}
 
 
+def test_features_of_frozen_backbones_count_for_no_run(noise, study, splits, monkeypatch):
+    """The first trial computes them, and they are kept for all runs."""
+    study_status = sys.modules["oodml.study.running.status"]
+    trials = []
+
+    def tried(config, dataset, steps):
+        trials.append(steps)
+        features = 600.0 if len(trials) == 1 else 0.0
+        return {"seconds": 1.0 + features, "train_seconds": 1.0, "images_per_second": 8.0, "steps_per_epoch": 2}
+
+    monkeypatch.setattr(study_status, "try_run", tried)
+    frozen = study(methods=["margin"], run={"train": "head", "steps": 2, "batch_size": 8, "backbone": "tiny"})
+    assert study_status.calibration(plan(frozen, list(load_splits(splits)))[0]) == 2.0
+    assert trials == [1, study_status.CALIBRATION_STEPS]
+
+
 def test_failures_are_shown_with_their_reason(call, file, noise, trained, tmp_path):
     folder = tmp_path / "study"
     shutil.copytree(trained, folder)

@@ -44,7 +44,9 @@ def read_weights(path: Path) -> State:
             if path.suffix == ".safetensors"
             else torch.load(path, map_location="cpu", weights_only=True)
         )
-    except (SafetensorError, UnpicklingError, RuntimeError, EOFError, ValueError, KeyError) as error:
+    except UnpicklingError as error:  # torch would have it loaded without its checks, which runs what a file contains
+        raise OodmlError(_not_weights(path, "torch did not save it, or it holds more than tensors")) from error
+    except (SafetensorError, RuntimeError, EOFError, ValueError, KeyError) as error:
         raise OodmlError(_not_weights(path, str(error).partition("\n")[0])) from error
     for wrapper in _WRAPPERS:
         if isinstance(state, Mapping) and isinstance(state.get(wrapper), Mapping):

@@ -91,11 +91,12 @@ def expectations(use: str, like: Expectation, unlike: Expectation | None, galler
             f"With one gallery for both, {gallery[0]} classes of {gallery[1]} pictures, that is "
             f"{100 * like.matched:.1f} % and {100 * unlike.matched:.1f} %."
         )
-    if like.test_classes < FEW_CLASSES:
-        shown = ", as their intervals show" if all(x.has_interval for x in (like, unlike) if x is not None) else ""
+    both = [x for x in (like, unlike) if x is not None]
+    fewest = min(x.test_classes for x in both)
+    if fewest < FEW_CLASSES:
+        shown = ", as their intervals show" if all(x.has_interval for x in both) else ""
         told.append(
-            f"{like.test_classes} test classes are few: another choice of classes could move these numbers by many "
-            f"points{shown}."
+            f"{fewest} test classes are few: another choice of classes could move these numbers by many points{shown}."
         )
     return told
 

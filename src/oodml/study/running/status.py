@@ -85,11 +85,14 @@ def estimate_seconds(statuses: list[RunStatus], planned: list[PlannedRun], calib
 def calibration(run: PlannedRun) -> float:
     """Seconds that a run will take, from a few steps of it.
 
-    The steps scale with the length of the run. The rest is the features of the untrained backbone, one evaluation and
-    the final scores, of which only the evaluations are repeated.
+    The steps scale with the length of the run. The rest is the scores of the untrained backbone, one evaluation and the
+    final scores, of which only the evaluations are repeated.
     """
     settings = run.config.resolved()
-    found = try_run(settings, shared_dataset(settings.dataset), CALIBRATION_STEPS)
+    dataset = shared_dataset(settings.dataset)
+    if settings.train == "head":
+        try_run(settings, dataset, 1)  # computes the features of all runs, which are kept and must not count for each
+    found = try_run(settings, dataset, CALIBRATION_STEPS)
     images = (settings.batch_size or 1) * make_method(settings.method or "margin").batches_per_step
     steps = settings.steps or (settings.epochs or 1) * found["steps_per_epoch"]
     fixed = max(0.0, found["seconds"] - found["train_seconds"])
