@@ -12,7 +12,7 @@ from oodml.reporting.interactive import chart_data
 from oodml.reporting.maps import map_charts
 from oodml.reporting.material import gather, mean_sd
 from oodml.reporting.run_charts import few_shot_chart, spectra_chart, structure_chart, training_chart
-from oodml.reporting.shift_charts import GAIN, SCORE, ags_chart, difference_chart, score_chart
+from oodml.reporting.shift_charts import GAIN, SCORE, ags_chart, difference_chart, progression_chart, score_chart
 from oodml.reporting.write import build_sections
 from oodml.study.correlations import structure_correlation
 from oodml.study.statistics import ags
@@ -51,6 +51,14 @@ def test_every_combination_of_switches_has_a_view_with_marks(charts):
             view = chart.views[key]
             values = [v for s in view.series for v in (s.x if s.kind == "bars" else s.y)]
             assert np.isfinite(values).any() or "was not scored by recall@1:matched" in view.note, (chart.id, key)
+
+
+@pytest.mark.parametrize("scale", [1.0, 3.0])
+def test_two_scales_of_shift_on_one_page_are_said(material, monkeypatch, scale):
+    """An audit builds by class means and measures by pictures."""
+    steps = [{"step": i, "fid": scale * fid, "chosen": True} for i, fid in enumerate(material.table.fids)]
+    monkeypatch.setattr(type(material), "json", lambda self, name: steps)
+    assert ("between class means" in progression_chart(material).caption) == (scale != 1)
 
 
 def test_the_page_gets_plain_json(charts):
