@@ -109,7 +109,7 @@ def default_values(backbone: str, train: str) -> dict[str, Any]:
 
 def protocol_forms(method: str | Mapping[str, Any], protocol: str, dataset: str) -> dict[str, Any]:
     """The method with the published forms of its losses wherever the user has not chosen otherwise."""
-    given = {"name": method} if isinstance(method, str) else dict(method)
+    given = _as_dict(method)
     name = given["name"]
     if name not in _DEFAULT_BASE:
         return _loss_forms(given, dataset)
@@ -120,7 +120,7 @@ def protocol_forms(method: str | Mapping[str, Any], protocol: str, dataset: str)
     given = {key: default, **published, **given}
     chosen = _rho_base(given[key], protocol, dataset) if name == "rho" else given[key]
     if name == "plain" and given.get("miner") is not None:  # its miner is that of its loss
-        chosen = {**({"name": chosen} if isinstance(chosen, str) else chosen), "miner": given.pop("miner")}
+        chosen = {**_as_dict(chosen), "miner": given.pop("miner")}
     return {**given, key: protocol_forms(chosen, protocol, dataset)}
 
 
@@ -128,9 +128,8 @@ def _loss_forms(given: dict[str, Any], dataset: str) -> dict[str, Any]:
     """A loss, and its miner, in their published forms. Only with the miner `distance` SNR goes without its penalty."""
     name = given["name"]
     if name == "crossbatch":  # its miner is that of its base
-        base = given.get("base", "contrastive")
         own = {"miner": given["miner"]} if given.get("miner") is not None else {}
-        found = _loss_forms({**({"name": base} if isinstance(base, str) else base), **own}, dataset)
+        found = _loss_forms({**_as_dict(given.get("base", "contrastive")), **own}, dataset)
         return {**{key: value for key, value in given.items() if key != "miner"}, "base": found}
     found = {**_FORMS.get(name, {}), **(_FORMS_SOP.get(name, {}) if dataset == "sop" else {}), **given}
     if found.get("miner") is None:
@@ -180,9 +179,14 @@ def _s2sd_options(protocol: str, dataset: str) -> dict[str, Any]:
 
 def _rho_base(base: str | Mapping[str, Any], protocol: str, dataset: str) -> dict[str, Any]:
     """What differs for a base under rho: SNR keeps its regulariser, and R-margin on SOP starts at .9 in ooDML."""
-    given = {"name": base} if isinstance(base, str) else dict(base)
+    given = _as_dict(base)
     if given["name"] == "snr":
         return {"lam": 0.005, **given}
     if given["name"] == "margin" and protocol == "oodml" and dataset == "sop":
         return {"beta": 0.9, **given}
     return given
+
+
+def _as_dict(spec: str | Mapping[str, Any]) -> dict[str, Any]:
+    """A method, loss or miner as a dict with its name."""
+    return {"name": spec} if isinstance(spec, str) else dict(spec)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from oodml._errors import OodmlError
-from oodml.cli._pictures_in import BACKBONE, Described, describe, note, open_dataset
+from oodml.cli._pictures_in import BACKBONE, Described, dataset_settings, describe, note, open_dataset
 
 if TYPE_CHECKING:
     from oodml.data import Dataset
@@ -38,7 +38,13 @@ def describe_for(
 
 
 def open_for(series: Splits, dataset: str | None, root: Path | None) -> Dataset:
-    """The data set that was asked for, else the one that the splits name; a folder where it was when they were made."""
+    """The data set that was asked for, else the one that the splits name."""
+    spec = settings_for(series, dataset, root)
+    return open_dataset(spec["name"], spec.get("root"))
+
+
+def settings_for(series: Splits, dataset: str | None, root: Path | str | None) -> dict[str, Any]:
+    """That data set as settings name it; a folder where it was when the splits were made."""
     name = dataset or series[0].dataset
     if not name:
         raise OodmlError("The splits do not say which data set they belong to: pass --dataset.")
@@ -47,8 +53,8 @@ def open_for(series: Splits, dataset: str | None, root: Path | None) -> Dataset:
         if was is None or not Path(was).exists():
             gone = f"which is no longer at {was}" if was else "and do not say which"
             raise OodmlError(f"The splits are of pictures in a folder, {gone}: give it with --root.")
-        root = Path(was)
-    return open_dataset(name, root)
+        root = was
+    return dataset_settings(name, root)
 
 
 def _check_classes(series: Splits, ds: Dataset) -> None:

@@ -97,14 +97,15 @@ def train_command(
 
 
 def _of_split(split: str, root: str | None) -> dict[str, Any]:
-    """The data set that a split file speaks of; a folder where it was when the split was made."""
-    from oodml.shift import Split
+    """The data set that a split file speaks of, if it says so."""
+    from oodml.cli._split_files import settings_for
+    from oodml.shift import Split, Splits
 
     found = Split.load(split)
-    place = root or found.provenance.get("root")
-    if found.dataset == "folder" and place:
-        return {"dataset": {"name": "folder", "root": place}}
-    return {"dataset": found.dataset} if found.dataset else {}
+    if not found.dataset:
+        return {}
+    spec = settings_for(Splits([found]), None, root)
+    return {"dataset": spec if "root" in spec else spec["name"]}
 
 
 def _show(result: Result) -> None:

@@ -150,12 +150,13 @@ def embed_run(
     config = RunConfig.of_run(run)
     images = load_images(load_dataset(config.dataset if dataset is None else dataset), trained.device)
     found = images.dataset
-    if split is None and dataset is not None and not _is_own(found, dataset, config, run):
+    own = dataset is None or _is_own(found, dataset, config, run)
+    if split is None and not own:
         indices = np.arange(len(found))
     else:
         chosen = choose_split(found, config.split if split is None else split)
         indices = choose_sets(found, chosen, hold_out=False).test
-    _tell_seen(config, [found.classes[label] for label in np.unique(found.labels[indices])])
+    _tell_seen(config, found if own else None, [found.classes[label] for label in np.unique(found.labels[indices])])
     source = ImageSource(images, size=trained.input)
     rows = embed(
         trained.embedder, trained.method.test_embedding, source, indices, Processes(device=trained.device), 128
@@ -163,10 +164,16 @@ def embed_run(
     return rows, found.labels[indices]
 
 
-def _tell_seen(config: RunConfig, scored: list[str]) -> None:
-    """Warn of classes that a run was trained on: by their names, in whatever copy of the pictures they are."""
+def _tell_seen(config: RunConfig, own: Dataset | None, scored: list[str]) -> None:
+    """Warn of classes that a run was trained on: by their names, in whatever copy of the pictures they are.
+
+    `own` is the data set of the run, where it is at hand.
+    """
     try:
-        split = load_dataset(config.dataset).default_split if config.split == "default" else as_split(config.split)
+        if config.split == "default":
+            split = choose_split(load_dataset(config.dataset) if own is None else own, "default")
+        else:
+            split = as_split(config.split)
     except OodmlError:  # its own pictures are gone, and with them what the default was
         return
     seen = sorted(set(scored) & set(split.train))
