@@ -363,6 +363,27 @@ def test_a_folder_too_large_for_its_time_is_reduced_and_said_so(cache, tmp_path,
     assert len({name for split in load_splits(tmp_path / "o" / "splits.json") for name in split.test}) <= 6
 
 
+@pytest.mark.parametrize("minutes", [0.7, 3])
+def test_with_other_minutes_it_goes_on_with_the_pictures_it_was_begun_with(cache, tmp_path, monkeypatch, minutes):
+    monkeypatch.setattr(audit_room, "measure_costs", lambda *_: [Cost(0.1, 0.01)])
+    monkeypatch.setattr("oodml.study.audit.sizing.PICTURES_A_MINUTE", 48)
+    folder, options = write_pictures(tmp_path / "many", 10, 10), {"quiet": True, "backbone": "tiny", "workers": 1}
+    audit(folder, None, 1, tmp_path / "o", **options)
+    begun = json.loads((tmp_path / "o" / "data.json").read_text())
+    again = audit(folder, None, minutes, tmp_path / "o", **options)
+    assert any(
+        each.startswith("As this audit was begun, whatever the time now, 48 of 100 pictures") for each in again.notes
+    )
+    assert json.loads((tmp_path / "o" / "data.json").read_text()) == begun
+
+
+def test_an_audit_of_all_pictures_goes_on_with_all_of_them_in_less_time(cache, tmp_path, monkeypatch):
+    monkeypatch.setattr("oodml.study.audit.sizing.PICTURES_A_MINUTE", 48)
+    opened = open_folder(write_pictures(tmp_path / "many", 10, 10), Clock(1), quiet=True, begun_with={})
+    assert len(opened.dataset) == 100
+    assert "whatever the time now, 100 of 100 pictures were used" in opened.notes[0]
+
+
 def test_four_tiny_classes_are_enough_for_an_answer(cache, tmp_path, monkeypatch):
     monkeypatch.setattr(audit_room, "measure_costs", lambda *_: [Cost(0.1, 0.01)])
     found = audit(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from safetensors.numpy import load_file
@@ -43,6 +44,7 @@ from oodml.study.store import AUDITED, Store
 
 LEAST_MINUTES = 0.5
 SIZED = "sized.json"
+SAMPLE = "sample"  # of AUDITED: how the folder was reduced, whatever the minutes are now
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ def audit(
     side by side (default: one a core).
 
     `out` becomes a study's folder: splits, runs, scored encoders, forecast.json, and audit.json with the answer. An
-    earlier audit of the same pictures there is continued; of others it is refused.
+    earlier audit of the same pictures there is continued, on the sample it was begun with; of others it is refused.
     """
     if not LEAST_MINUTES <= minutes < math.inf:
         raise OodmlError(
@@ -85,8 +87,9 @@ def audit(
     check_backbone(backbone)
     clock, store, workers = Clock(minutes, began), Store(out), workers or cores()
     with without_warnings():
-        opened = open_folder(folder, clock, quiet)
-        _refuse_another(store, opened)
+        held = _held(store)
+        opened = open_folder(folder, clock, quiet, held.get(SAMPLE))
+        _refuse_another(held, store, opened)
         earlier, notes = _earlier(store, clock, backbone), list(opened.notes)
         pictures = describe(opened, backbone, clock, quiet, earlier.views if earlier else None)
         other = read_target(target, backbone, notes, quiet) if target is not None else None
@@ -105,20 +108,25 @@ def audit(
     return Audit(use, answer, notes, table, store.root, clock.spent)
 
 
-def _refuse_another(store: Store, opened: Opened) -> None:
-    """Refuse a folder that holds something else than an audit of these pictures."""
+def _held(store: Store) -> dict[str, Any]:
+    """Which pictures an earlier audit in this folder is about; empty where there is none. Something else is refused."""
     store.refuse_strangers("audit", [AUDITED])
-    held = store.read_json(AUDITED)
-    if held is not None and held["fingerprint"] != opened.dataset.fingerprint:
+    return store.read_json(AUDITED) or {}
+
+
+def _refuse_another(held: dict[str, Any], store: Store, opened: Opened) -> None:
+    """Refuse a folder that holds an audit of other pictures."""
+    if held and held["fingerprint"] != opened.dataset.fingerprint:
         raise OodmlError(
-            f"{store.root} holds an audit of other pictures ({held['root']}, as they were then, or at another number "
-            "of minutes). Give --out a new folder, or remove that one."
+            f"{store.root} holds an audit of other pictures ({held['root']}, as they were then). Give --out a new "
+            "folder, or remove that one."
         )
 
 
 def _claim(store: Store, opened: Opened) -> None:
     """Take the folder; not before pictures and target could be read, so that what is refused leaves nothing there."""
-    store.write_json(AUDITED, {"root": opened.spec["root"], "fingerprint": opened.dataset.fingerprint})
+    about = {"root": opened.spec["root"], "fingerprint": opened.dataset.fingerprint, SAMPLE: opened.sample}
+    store.write_json(AUDITED, about)
 
 
 def _earlier(store: Store, clock: Clock, backbone: str) -> Sized | None:

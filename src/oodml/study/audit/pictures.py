@@ -40,26 +40,34 @@ class Pictures:
 
 @dataclass(frozen=True)
 class Opened:
-    """The readable pictures of a folder, as many as the time allows, and how a run finds the same ones."""
+    """The readable pictures of a folder, as many as the time allows, and how a run finds the same ones: `spec`, the
+    settings of the data set, of which `sample` are those that reduce it."""
 
     spec: dict[str, Any]
+    sample: dict[str, int]
     dataset: Dataset
     rows: np.ndarray
     notes: list[str]
 
 
-def open_folder(folder: str | Path, clock: Clock, quiet: bool = False) -> Opened:
-    """Open a folder of class folders and take as many pictures as the time allows."""
+def open_folder(
+    folder: str | Path, clock: Clock, quiet: bool = False, begun_with: dict[str, int] | None = None
+) -> Opened:
+    """Open a folder of class folders and take as many pictures as the time allows, or the sample that an audit was
+    `begun_with`: on others its runs would count for nothing."""
     spec: dict[str, Any] = {"name": "folder", "root": str(Path(folder).expanduser().resolve())}
     dataset = load_dataset(spec)
     notes = list(dataset.notes)
     _check_classes(len(dataset.classes), dataset, folder)
-    reduced = reduction(clock.total / 60, len(dataset), len(dataset.classes))
-    if reduced:
-        whole, spec = dataset, {**spec, **reduced}
+    fitting = reduction(clock.total / 60, len(dataset), len(dataset.classes))
+    whole, sample = dataset, fitting if begun_with is None else begun_with
+    if sample:
+        spec = {**spec, **sample}
         dataset = load_dataset(spec)
+    if sample or fitting:
+        why = "To fit the time" if sample == fitting else "As this audit was begun, whatever the time now"
         notes.append(
-            f"To fit the time, {len(dataset):,} of {len(whole):,} pictures were used, of "
+            f"{why}, {len(dataset):,} of {len(whole):,} pictures were used, of "
             f"{len(np.unique(dataset.labels)):,} of {len(whole.classes):,} classes."
         )
     before = len(dataset)
@@ -68,7 +76,7 @@ def open_folder(folder: str | Path, clock: Clock, quiet: bool = False) -> Opened
         notes.append(f"{before - len(dataset)} of {before} pictures cannot be read and were left out.")
     rows = _usable(dataset, notes)
     _check_classes(len(np.unique(dataset.labels[rows])), dataset, folder)
-    return Opened(spec, dataset, rows, notes)
+    return Opened(spec, sample, dataset, rows, notes)
 
 
 def describe(opened: Opened, backbone: str, clock: Clock, quiet: bool = False, views: int | None = None) -> Pictures:
