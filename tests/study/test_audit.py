@@ -24,6 +24,8 @@ from oodml.study.audit.sizing import METHODS, Clock, Cost, Size
 from oodml.study.audit.target import Placed, by_rising_shift, shared_pictures
 from oodml.study.engines import local
 from oodml.study.results import METRIC, scored_on, valid_scores
+from oodml.study.running import preview
+from oodml.study.store import Store
 
 
 def write_pictures(folder, classes=8, per_class=6, seed=0, offset=0):
@@ -193,12 +195,17 @@ def test_a_view_costs_what_it_costs_though_its_features_are_on_disk(cache, tmp_p
     assert 0.4 < again.seconds_a_view < 5 * first.seconds_a_view
 
 
-def test_a_study_of_other_data_does_not_take_over_its_folder(audited):
-    study = oodml.study.StudyConfig(dataset="glyphs", splits="default", methods=["margin"])
-    before = (audited[1] / "plan.json").read_bytes()
-    with pytest.raises(oodml.OodmlError, match="holds the study 'audit' of data set folder"):
+@pytest.mark.parametrize("same", [True, False])
+def test_a_study_does_not_take_over_its_folder(audited, pictures, same):
+    """Not even one of the same pictures: the answer would stand beside the runs of something else."""
+    dataset = {"name": "folder", "root": str(pictures)} if same else "glyphs"
+    study = oodml.study.StudyConfig(dataset=dataset, splits="default", methods=["margin"])
+    before = {path: path.read_bytes() for path in audited[1].glob("[a-z]*.*")}
+    with pytest.raises(oodml.OodmlError, match=r"holds an audit of .*; give --out a folder of its own"):
         oodml.run_study(study, audited[1], quiet=True)
-    assert (audited[1] / "plan.json").read_bytes() == before
+    with pytest.raises(oodml.OodmlError, match="holds an audit of"), preview(study, Store(audited[1])):
+        pass
+    assert {path: path.read_bytes() for path in audited[1].glob("[a-z]*.*")} == before
 
 
 def test_the_command_prints_the_answer_and_writes_the_page(audited, pictures, monkeypatch):
@@ -275,7 +282,8 @@ def test_shared_pictures_are_counted(cache, pictures, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "case", ["empty", "missing", "three classes", "only lonely", "loose", "short", "endless", "taken", "typo"]
+    "case",
+    ["empty", "missing", "three classes", "only lonely", "loose", "short", "endless", "taken", "named alike", "typo"],
 )
 def test_what_cannot_be_audited_is_refused_with_what_to_do(cache, tmp_path, case):
     folder, out, minutes, backbone = tmp_path / "folder", tmp_path / "out", 1.0, "tiny"
@@ -288,6 +296,7 @@ def test_what_cannot_be_audited_is_refused_with_what_to_do(cache, tmp_path, case
         "short": "at least 0.5 minutes",
         "endless": "not endlessly many; got inf",
         "taken": r"is no audit \(thesis.tex\)",
+        "named alike": r"is no audit \(data.json\)",
         "typo": "Did you mean 'tiny'",
     }[case]
     if case == "empty":
@@ -310,10 +319,13 @@ def test_what_cannot_be_audited_is_refused_with_what_to_do(cache, tmp_path, case
     if case == "taken":
         out.mkdir()
         (out / "thesis.tex").write_text("precious")
+    if case == "named alike":
+        out.mkdir()
+        (out / "data.json").write_text("[1, 2]")
     with pytest.raises(oodml.OodmlError, match=message):
         audit(folder, None, minutes, out, quiet=True, backbone=backbone, workers=1)
-    assert not (out / "data.json").exists()
-    assert out.exists() == (case == "taken")
+    assert Store(out).audited() is None
+    assert out.exists() == (case in ("taken", "named alike"))
 
 
 def test_an_audit_that_fails_before_it_has_described_the_pictures_takes_no_folder(cache, tmp_path, monkeypatch):

@@ -73,7 +73,7 @@ def test_a_folder_of_another_data_set_is_refused_and_left_as_it_is(replay, study
 
 def test_the_folder_of_an_audit_that_had_not_planned_yet_is_refused(noise, study, tmp_path):
     Store(tmp_path).write_json("data.json", {"root": "/my/pictures", "fingerprint": "cafe"})
-    with pytest.raises(oodml.OodmlError, match="holds an audit of /my/pictures; give --out a folder of its own"):
+    with pytest.raises(oodml.OodmlError, match=r"holds an audit of /my/pictures, .*; give --out a folder of its own"):
         oodml.run_study(study(), tmp_path, quiet=True)
     assert [path.name for path in tmp_path.iterdir()] == ["data.json"]
 

@@ -110,8 +110,9 @@ def audit(
 
 def _held(store: Store) -> dict[str, Any]:
     """Which pictures an earlier audit in this folder is about; empty where there is none. Something else is refused."""
-    store.refuse_strangers("audit", [AUDITED])
-    return store.read_json(AUDITED) or {}
+    held = store.audited()
+    store.refuse_strangers("audit", [AUDITED] if held else [])
+    return held or {}
 
 
 def _refuse_another(held: dict[str, Any], store: Store, opened: Opened) -> None:

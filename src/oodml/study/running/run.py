@@ -33,9 +33,10 @@ from oodml.study.plan import (
 )
 from oodml.study.results import load_study, scored_as, scored_labels, smallest_test_set, valid_scores
 from oodml.study.statistics import StudyTable
-from oodml.study.store import AUDITED, Store, open_store
+from oodml.study.store import Store, open_store
 
-MARKS = (SETTINGS, PLAN, SPLITS, AUDITED)  # any of them makes a folder that of a study
+MARKS = (SETTINGS, PLAN, SPLITS)  # any of them makes a folder that of a study
+ADVICE = "give --out a folder of its own."
 POLL_SECONDS = 2.0  # between two looks at runs that somebody else works on
 
 
@@ -66,10 +67,11 @@ def default_folder(study: StudyConfig) -> Path:
 def prepare(study: StudyConfig, store: Store, quiet: bool = False, claimed: bool = False) -> list[PlannedRun]:
     """The plan of a study, with its settings, its splits and the plan itself written into the store.
 
-    A store that holds another data set's study or audit, or something else, is refused, unless it is `claimed`: an
-    audit has compared the pictures themselves, wherever they lie now.
+    A store that holds another data set's study, an audit, or something else, is refused, unless an audit has `claimed`
+    it: that has compared the pictures themselves, wherever they lie now.
     """
     if not claimed:
+        _refuse_audit(store)
         store.refuse_strangers("study", MARKS)
         _refuse_another_dataset(study, store)
     dataset = load_dataset(study.dataset)
@@ -102,24 +104,27 @@ def _warn_of_other_pictures(planned: list[PlannedRun], store: Store, dataset: Da
         )
 
 
+def _refuse_audit(store: Store) -> None:
+    """An audit's answer would no longer be about the runs beside it."""
+    if (audited := store.audited()) is not None:
+        raise OodmlError(f"{store.url} holds an audit of {audited['root']}, which a study would take over; {ADVICE}")
+
+
 def _refuse_another_dataset(study: StudyConfig, store: Store) -> None:
     """Results of two data sets in one folder would mix. Other methods, seeds or splits are the same study, changed."""
-    advice = "give --out a folder of its own."
-    own = dataset_identity(study.dataset)
-    if store.read(SETTINGS) is not None:
-        held = load_settings(store)
-        found = dataset_identity(held.get("dataset", StudyConfig.model_fields["dataset"].default))
-        if found != own:
-            named = " ".join(map(str, found.values()))
-            raise OodmlError(f"{store.url} holds the study {held.get('name')!r} of data set {named}; {advice}")
-    elif (audited := store.read_json(AUDITED)) is not None and own.get("root") != audited["root"]:
-        # An audit that was stopped before it had planned its runs.
-        raise OodmlError(f"{store.url} holds an audit of {audited['root']}; {advice}")
+    if store.read(SETTINGS) is None:
+        return
+    held = load_settings(store)
+    found = dataset_identity(held.get("dataset", StudyConfig.model_fields["dataset"].default))
+    if found != dataset_identity(study.dataset):
+        named = " ".join(map(str, found.values()))
+        raise OodmlError(f"{store.url} holds the study {held.get('name')!r} of data set {named}; {ADVICE}")
 
 
 @contextlib.contextmanager
 def preview(study: StudyConfig, store: Store, quiet: bool = False) -> Iterator[tuple[list[PlannedRun], Store]]:
     """The plan as `prepare` would make it, and a passing store that holds it: the study's own stays as it is."""
+    _refuse_audit(store)  # its runs would be counted, and could never be gone on with
     with tempfile.TemporaryDirectory(prefix="oodml-plan-") as folder:
         passing = Store(folder)
         keep_splits_of(store, passing)

@@ -31,7 +31,7 @@ class Store:
         path = self.root / name
         try:
             return path.read_bytes()
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
             raise OodmlError(f"{path} cannot be read ({error}).") from error
@@ -53,6 +53,11 @@ class Store:
     def refuse_strangers(self, kind: str, marks: Iterable[str]) -> None:
         """Refuse a place that holds something, but none of the files that mark a study or audit (`kind`)."""
         check_holds_only(kind, self.root, marks)
+
+    def audited(self) -> dict[str, Any] | None:
+        """Which pictures an audit in this place is about; None where there is no audit, or a file that has its name."""
+        held = self.read_json(AUDITED)
+        return held if isinstance(held, dict) and {"root", "fingerprint"} <= held.keys() else None
 
     def read_json(self, name: str) -> Any | None:
         content = self.read(name)
