@@ -72,6 +72,17 @@ def test_people_read_per_cent():
     assert "predicted from the others" in text
 
 
+def test_an_interval_is_shown_no_further_than_a_share_can_be_and_kept_whole_in_the_data():
+    rows = [
+        Row("a", split, fid, seed, {"recall@1": 0.97 + 0.02 * seed})
+        for split, fid in (("s0", 0.0), ("s1", 9.0))
+        for seed in (0, 1)
+    ]
+    board = leaderboard(StudyTable(rows))
+    assert "| 1 | a | trained | 98.0 [85.3–100.0] | 98.0 [85.3–100.0] |" in as_markdown(board)
+    assert board["metrics"]["recall@1"]["ranking"][0]["score"]["half_width"] == pytest.approx(0.127, abs=1e-3)
+
+
 def test_an_unknown_metric_is_refused():
     with pytest.raises(oodml.OodmlError, match="Did you mean 'nmi'"):
         leaderboard(table(), ["nmii"])

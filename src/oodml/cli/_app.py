@@ -143,4 +143,5 @@ def _are_numbers(texts: Sequence[str]) -> bool:
 
 
 def _is_number(text: str) -> bool:
-    return text.strip("-+±%., ").replace(".", "").replace(",", "").replace(" ", "").replace("±", "").isdigit()
+    """Also with its interval: `85.0 ± 1.2`, `97.2 [84.9–100.0]`."""
+    return text.strip("-+±%., ").translate(dict.fromkeys(map(ord, "., ±[–]"))).isdigit()

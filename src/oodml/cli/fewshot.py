@@ -11,7 +11,7 @@ import typer
 from oodml.cli._app import app, chosen_dataset, out, print_table
 
 if TYPE_CHECKING:
-    from oodml.training import EpisodeScore, FewShot
+    from oodml.training import FewShot
 
 
 @app.command("fewshot")
@@ -66,11 +66,7 @@ def fewshot_command(
 
 
 def _print(run: Path, found: list[FewShot]) -> None:
-    rows = [
-        [metric, each.about["shots"], *(_percent(score) for score in _columns(each, metric))]
-        for metric in found[0]["few"]
-        for each in found
-    ]
+    rows = [[metric, each.about["shots"], *_columns(each, metric)] for metric in found[0]["few"] for each in found]
     columns = ["query images, %", "shots", "zero-shot", "few-shot", "gain"]
     print_table(f"{run} · {found[0].about['dataset']} · {found[0].about['split']}", columns, rows)
     for each in found:
@@ -88,10 +84,13 @@ def _rate(text: str) -> float | str:
         return text
 
 
-def _columns(found: FewShot, metric: str) -> list[EpisodeScore]:
-    return [found["zero"][metric], found["few"][metric], found.gain(metric)]
+def _columns(found: FewShot, metric: str) -> list[str]:
+    """Before, after, and the gain, which unlike the two has no bounds, in per cent."""
+    from oodml.evaluation.estimate import share_text
 
-
-def _percent(score: EpisodeScore) -> str:
-    known = score.half_width == score.half_width  # NaN for a single episode
-    return f"{100 * score.mean:.2f}" + (f" ± {100 * score.half_width:.2f}" if known else "")
+    gain = found.gain(metric)
+    known = gain.half_width == gain.half_width  # NaN for a single episode
+    return [
+        *(share_text(side[metric].mean, side[metric].half_width, 2) for side in (found["zero"], found["few"])),
+        f"{100 * gain.mean:.2f}" + (f" ± {100 * gain.half_width:.2f}" if known else ""),
+    ]

@@ -10,7 +10,6 @@ import typer
 from oodml.cli._app import app, folder_given, out, parse_settings, print_table, resumable, with_root
 
 if TYPE_CHECKING:
-    from oodml.evaluation.estimate import Estimate
     from oodml.study import StudyConfig, StudyTable
     from oodml.study.plan import PlannedRun
     from oodml.study.running import RunStatus
@@ -162,7 +161,8 @@ def export_command(
 
 
 def show_study(table: StudyTable, metrics: tuple[str, ...] | None = None) -> None:
-    """Methods down, splits across in order of shift, AGS (± half its 95 % interval) at the end; one table a metric."""
+    """Methods down, splits across in order of shift, AGS with its 95 % interval at the end; one table a metric."""
+    from oodml.evaluation.estimate import share_text
     from oodml.study.forecast import study_errors
     from oodml.study.results import METRIC
 
@@ -171,7 +171,8 @@ def show_study(table: StudyTable, metrics: tuple[str, ...] | None = None) -> Non
         rows = []
         for method in table.methods:
             cells = [table.cell(metric, method, split) for split in table.splits]
-            ags = _in_per_cent(ranking[method]) if method in ranking else "–"
+            score = ranking.get(method)
+            ags = share_text(score.mean, score.half_width) if score else "–"
             rows.append([method, *[f"{100 * c.mean:.1f}" if c else "–" for c in cells], ags])
         heads = [f"{fid:.3g}" if fid < 100 else f"{fid:.0f}" for fid in table.fids]
         print_table(f"{metric} in per cent, by FID", ["method", *heads, "AGS"], rows)
@@ -181,10 +182,6 @@ def show_study(table: StudyTable, metrics: tuple[str, ...] | None = None) -> Non
             out.print(told, highlight=False, soft_wrap=True)
     if table.unfinished:
         out.print(table.unfinished, highlight=False, soft_wrap=True)
-
-
-def _in_per_cent(value: Estimate) -> str:
-    return f"{100 * value.mean:.1f}" + (f" ±{100 * value.half_width:.1f}" if value.n > 1 else "")
 
 
 def _show_failures(found: list[RunStatus]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from oodml.evaluation.estimate import share_interval, share_text
 from oodml.reporting.chart import Chart, Series, View, Views
 from oodml.reporting.material import Material, mean_sd
 from oodml.study.statistics import Row
@@ -75,17 +76,18 @@ def ags_chart(material: Material) -> Chart:
         ranking = list(material.table.ags(metric).items())[::-1]
         series = []
         for method, found in ranking:
-            mean, half = 100 * found.mean, 100 * found.half_width
-            sure = not np.isnan(half)
-            hover = f"{method}: AGS {mean:.1f}" + (f" ± {half:.1f}, {found.n} seeds" if sure else ", one seed")
+            low, high = share_interval(found.mean, found.half_width)
+            sure = found.n > 1
+            seeds = f"{found.n} seeds" if sure else "one seed"
+            hover = f"{method}: AGS {share_text(found.mean, found.half_width)}, {seeds}"
             series.append(
                 Series(
                     method,
-                    [mean],
+                    [100 * found.mean],
                     [method],
                     "bars",
-                    [mean - half] if sure else None,
-                    [mean + half] if sure else None,
+                    [100 * low] if sure else None,
+                    [100 * high] if sure else None,
                     [hover],
                     material.style(method),
                 )

@@ -10,6 +10,7 @@ import numpy as np
 import yaml
 
 from oodml._errors import OodmlError
+from oodml.evaluation.estimate import share_text
 from oodml.reporting.material import Material
 from oodml.study.statistics import Estimate
 
@@ -60,10 +61,7 @@ def score_table(material: Material, metric: str) -> str:
 
 
 def estimate_text(found: Estimate | None) -> str:
-    if found is None:
-        return "–"
-    half = "" if np.isnan(found.half_width) else f" ± {100 * found.half_width:.1f}"
-    return f"{100 * found.mean:.1f}{half}"
+    return "–" if found is None else share_text(found.mean, found.half_width)
 
 
 def comparison_table(material: Material) -> str:

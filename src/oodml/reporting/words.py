@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from oodml.evaluation.estimate import share_text
 from oodml.reporting.material import MATCHED, Material, mean_sd
 from oodml.study.statistics import estimate
 
@@ -25,11 +26,11 @@ def _found(material: Material) -> list[str]:
     if not ranking:
         return ["No method has finished on every split yet, so none can be ranked."]
     best, score = ranking[0]
-    half = f" ± {100 * score.half_width:.1f}" if score.n > 1 else ""
+    score_text = share_text(score.mean, score.half_width)
     of = metric_words(material.metric)
     if len(ranking) == 1:
         return [
-            f"{best} is the only method that finished on every split: AGS {100 * score.mean:.1f}{half} ({of}).",
+            f"{best} is the only method that finished on every split: AGS {score_text} ({of}).",
             *_gain(material, best),
         ]
     second = ranking[1][0]
@@ -41,9 +42,9 @@ def _found(material: Material) -> list[str]:
             *_gain(material, best),
         ]
     if comparison.distinguishable:
-        first = f"{best} generalises best: AGS {100 * score.mean:.1f}{half} ({of})."
+        first = f"{best} generalises best: AGS {score_text} ({of})."
         return [first, *_lead(material, best, second), *_gain(material, best)]
-    first = f"{best} has the highest AGS, {100 * score.mean:.1f}{half} ({of}), but its lead is within the noise."
+    first = f"{best} has the highest AGS, {score_text} ({of}), but its lead is within the noise."
     return [first, comparison.sentence, *_gain(material, best)]
 
 
@@ -92,8 +93,8 @@ def _one_split(material: Material) -> list[str]:
     best = material.table.methods[order[0]]
     values = material.table.scores(material.metric)[order[0], 0]
     found = estimate(values[~np.isnan(values)])
-    half = f" ± {100 * found.half_width:.1f}" if found.n > 1 else ""
-    text = f"{best} scores best on this one split: {metric_words(material.metric)} {100 * found.mean:.1f}{half}."
+    score = share_text(found.mean, found.half_width)
+    text = f"{best} scores best on this one split: {metric_words(material.metric)} {score}."
     if len(order) > 1 and not np.isnan(means[order[1]]):
         text += " " + _one_split_lead(material, best, material.table.methods[order[1]])
     return [text, "One split cannot say how a method generalises under a growing shift: add splits of other FIDs."]

@@ -37,6 +37,8 @@ from oodml.study import load_study
 from oodml.study.statistics import StudyTable
 from oodml.study.store import open_store
 
+INTERVALS = "± is half the 95 % interval over seeds, [a–b] one that would go beyond 0 or 100."
+
 
 def report(
     study: StudyTable | str | Path,
@@ -76,7 +78,7 @@ def build_sections(material: Material) -> tuple[list[Section], object]:
     several = np.unique(material.table.fids).size > 1
     sections = [
         _charts("shift", "Performance under shift", [score_chart, difference_chart], material),
-        Section("scores", "Scores", "Per cent; ± is half the 95 % interval over seeds.", body=score_tables(material)),
+        Section("scores", "Scores", f"Per cent; {INTERVALS}", body=score_tables(material)),
         _charts("ags", "Aggregated generalisation score", [ags_chart], material, comparison_table) if several else None,
         _papers(material),
         _charts("forecast", "Forecast", [forecast_chart], material),

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from oodml._errors import OodmlError
+from oodml.evaluation.estimate import share_interval
 
 if TYPE_CHECKING:
     from oodml.study.statistics import StudyTable
@@ -73,7 +74,7 @@ def forecast(fids: Sequence[float], scores: Sequence[float], target: float, leve
         sigma = float(np.sqrt(np.mean((unit @ y) ** 2)))
         freedom = len(unit) ** 2 / np.square(unit @ unit.T).sum()
         half = float(stats.t.ppf((1 + level) / 2, freedom) * sigma * np.sqrt(1 + weights @ weights))
-    low, high = _possible(score - half), _possible(score + half)
+    low, high = share_interval(score, half)
     return Forecast(float(target), score, low, high, inside, (float(x[0]), float(x[-1])), error)
 
 
@@ -117,14 +118,9 @@ def forecast_file(
     cells = {split: table.cell(metric, method, split) for split in table.splits}
     measured = {split: cell for split, cell in cells.items() if cell is not None}
     curve = [
-        {
-            "split": split,
-            "fid": shifts[split],
-            "value": cell.mean,
-            "low": _finite(_possible(cell.mean - cell.half_width)),
-            "high": _finite(_possible(cell.mean + cell.half_width)),
-        }
+        {"split": split, "fid": shifts[split], "value": cell.mean, "low": _finite(low), "high": _finite(high)}
         for split, cell in measured.items()
+        for low, high in [share_interval(cell.mean, cell.half_width)]
     ]
     x, y = [shifts[split] for split in measured], [cell.mean for cell in measured.values()]
     held: dict[str, Any] = {
@@ -148,11 +144,6 @@ def forecast_file(
             "sentence": found.sentence,
         }
     return held
-
-
-def _possible(bound: float) -> float:
-    """The bound of an interval, no further out than a score can be; NaN stays NaN."""
-    return float(np.clip(bound, 0.0, 1.0))
 
 
 def _finite(value: float) -> float | None:

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from itertools import pairwise
 from typing import Any
 
+from oodml.evaluation.estimate import share_text
 from oodml.study.forecast import study_errors
 from oodml.study.statistics import Estimate, StudyTable
 
@@ -90,5 +91,4 @@ def _finite(values: dict[str, Any]) -> dict[str, Any]:
 def _percent(value: dict[str, Any] | None) -> str:
     if value is None:
         return "–"
-    spread = f" ± {100 * value['half_width']:.1f}" if value["half_width"] is not None else ""
-    return f"{100 * value['mean']:.1f}{spread}"
+    return share_text(value["mean"], math.nan if value["half_width"] is None else value["half_width"])
