@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,8 +12,11 @@ from PIL import Image
 from safetensors.numpy import save_file
 
 from oodml.data import load_dataset
+from oodml.reporting import report
 from oodml.study.statistics import Row, StudyTable
 
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+OPTIONS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-dev-shm-usage"]
 NASTY = "<img src=x onerror=alert(1)><b>bold"  # a slash cannot stand in a folder's name
 LEVELS = {"margin": 0.62, "multisimilarity": 0.66, "triplet": 0.60, "R-margin": 0.63}
 
@@ -172,3 +176,45 @@ def made_study(tmp_path_factory):
     pictures = write_pictures(root / "pictures", names)
     levels = {**LEVELS, f"own {NASTY}": 0.58}
     return write_study(root / "study", {"name": "folder", "root": str(pictures)}, levels, 4, 3)
+
+
+@pytest.fixture(scope="session")
+def browser():
+    path = next((found for name in BROWSERS if (found := shutil.which(name))), None)
+    if path is None:
+        pytest.skip("no Chromium on this machine: the report is NOT tested in a browser")
+    reason = "no playwright: the report is NOT tested in a browser"
+    with pytest.importorskip("playwright.sync_api", reason=reason).sync_playwright() as play:
+        started = play.chromium.launch(executable_path=path, args=OPTIONS)
+        yield started
+        started.close()
+
+
+@pytest.fixture(scope="session")
+def page_file(made_study, tmp_path_factory):
+    return report(made_study.table, tmp_path_factory.mktemp("browser") / "report.html")
+
+
+@pytest.fixture(scope="session")
+def open_page(browser, page_file):
+    """Open a page, that of the made study by default; what the console says and what is asked of the network is kept
+    beside it. A narrow one is a phone, which shows a chart's buttons without a pointer above it."""
+
+    def open_at(width=1440, height=900, theme="light", file=page_file):
+        context = browser.new_context(
+            viewport={"width": width, "height": height},
+            color_scheme=theme,
+            accept_downloads=True,
+            has_touch=width < 500,
+        )
+        page = context.new_page()
+        page.problems, page.dialogs, page.requests = [], [], []
+        page.on("console", lambda said: page.problems.append(said.text) if said.type in ("error", "warning") else None)
+        page.on("pageerror", lambda error: page.problems.append(str(error)))
+        page.on("dialog", lambda dialog: (page.dialogs.append(dialog.message), dialog.dismiss()))
+        page.on("request", lambda asked: page.requests.append(asked.url))
+        page.goto(file.as_uri())
+        page.wait_for_selector("html[data-ready=yes]", timeout=60_000)
+        return page
+
+    return open_at

@@ -1,56 +1,11 @@
 """The page in a real browser: it draws, switches, hides, sorts and fits, and nothing in a name is run."""
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
 
-from oodml.reporting import report
-
-NAMES = ("chromium", "chromium-browser", "google-chrome")
-BROWSER = next((path for name in NAMES if (path := shutil.which(name))), None)
-OPTIONS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-dev-shm-usage"]
-
-if BROWSER is None:
-    pytest.skip("no Chromium on this machine: the report is NOT tested in a browser", allow_module_level=True)
-sync_api = pytest.importorskip("playwright.sync_api", reason="no playwright: the report is NOT tested in a browser")
-
 MARKS = "[data-chart='{}'] .plot :is(.scatterlayer path, .barlayer path)"
-
-
-@pytest.fixture(scope="module")
-def page_file(made_study, tmp_path_factory):
-    return report(made_study.table, tmp_path_factory.mktemp("browser") / "report.html")
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with sync_api.sync_playwright() as play:
-        started = play.chromium.launch(executable_path=BROWSER, args=OPTIONS)
-        yield started
-        started.close()
-
-
-@pytest.fixture(scope="module")
-def open_page(browser, page_file):
-    """Open the page; what the console says and what is asked of the network is kept beside it."""
-
-    def open_at(width=1440, height=900, theme="light"):
-        context = browser.new_context(
-            viewport={"width": width, "height": height}, color_scheme=theme, accept_downloads=True
-        )
-        page = context.new_page()
-        page.problems, page.dialogs, page.requests = [], [], []
-        page.on("console", lambda said: page.problems.append(said.text) if said.type in ("error", "warning") else None)
-        page.on("pageerror", lambda error: page.problems.append(str(error)))
-        page.on("dialog", lambda dialog: (page.dialogs.append(dialog.message), dialog.dismiss()))
-        page.on("request", lambda asked: page.requests.append(asked.url))
-        page.goto(page_file.as_uri())
-        page.wait_for_selector("html[data-ready=yes]", timeout=60_000)
-        return page
-
-    return open_at
 
 
 @pytest.fixture(scope="module")

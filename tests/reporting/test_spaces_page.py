@@ -4,7 +4,6 @@ import base64
 import gzip
 import json
 import re
-from shutil import which
 
 import numpy as np
 import pytest
@@ -117,28 +116,16 @@ def test_the_command_makes_the_page_of_a_run(tmp_path, make_pictures):
         assert all(found[1] != query["picture"][1] for _, row in query["spaces"] for found in row)
 
 
-def test_a_browser_draws_the_pictures(dataset, tmp_path):
-    browser = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := which(name))), None)
-    if browser is None:
-        pytest.skip("no Chromium on this machine: the page of spaces is NOT tested in a browser")
-    reason = "no playwright: the page of spaces is NOT tested in a browser"
-    api = pytest.importorskip("playwright.sync_api", reason=reason)
+def test_a_browser_draws_the_pictures(dataset, tmp_path, open_page):
     path, rows, _, mapped, queries = write(dataset, tmp_path)
-    with api.sync_playwright() as play:
-        started = play.chromium.launch(executable_path=browser, args=["--no-sandbox", "--disable-gpu"])
-        page = started.new_page(viewport={"width": 390, "height": 800})
-        problems = []
-        page.on("console", lambda said: problems.append(said.text) if said.type in ("error", "warning") else None)
-        page.on("pageerror", lambda error: problems.append(str(error)))
-        page.goto(path.as_uri())
-        page.wait_for_selector("html[data-ready=yes]", timeout=60_000)
-        assert page.locator("[data-chart='map-1'] .imagelayer image").count() == len(mapped)
-        page.locator("[data-chart='map-1'] .legendtoggle").first.click()  # a class is hidden with its pictures
-        page.wait_for_function(
-            f"document.querySelectorAll(\"[data-chart='map-1'] .imagelayer image\").length < {len(mapped)}"
-        )
-        assert page.locator("#gallery .asked").count() == len(queries)
-        assert page.locator("#gallery .query img").count() == len(queries) * len(rows) * 2
-        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-        assert not problems
-        started.close()
+    page = open_page(390, 800, file=path)
+    assert page.locator("[data-chart='map-1'] .imagelayer image").count() == len(mapped)
+    page.locator("[data-chart='map-1'] .legendtoggle").first.click()  # a class is hidden with its pictures
+    page.wait_for_function(
+        f"document.querySelectorAll(\"[data-chart='map-1'] .imagelayer image\").length < {len(mapped)}"
+    )
+    assert page.locator("#gallery .asked").count() == len(queries)
+    assert page.locator("#gallery .query img").count() == len(queries) * len(rows) * 2
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert not page.problems
+    page.context.close()

@@ -87,7 +87,7 @@ function layoutOf(view, width) {
   const narrow = width < 560;
   return {
     autosize: true,
-    margin: { l: 8, r: 12, t: view.bars ? 32 : 8, b: 8 }, // the buttons stand there; elsewhere the legend leaves them room
+    margin: { l: 8, r: 12, t: 8, b: 8 },
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
     font: { family: "system-ui, sans-serif", size: narrow ? 11 : 13, color: colour("--ink") },
     hoverlabel: { bgcolor: colour("--panel"), bordercolor: colour("--line"), font: { color: colour("--ink"), size: 12 }, align: "left" },
