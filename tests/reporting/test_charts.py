@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from oodml.reporting.chart import COLOURS, Style
+from oodml.reporting.chart import COLOURS, Series, Style, View
 from oodml.reporting.interactive import chart_data
 from oodml.reporting.maps import map_charts
 from oodml.reporting.material import gather, mean_sd
+from oodml.reporting.printed import draw
 from oodml.reporting.run_charts import few_shot_chart, spectra_chart, structure_chart, training_chart
 from oodml.reporting.shift_charts import GAIN, SCORE, ags_chart, difference_chart, progression_chart, score_chart
 from oodml.reporting.write import build_sections
@@ -203,3 +204,12 @@ def test_no_two_methods_look_the_same():
     styles = [Style.of(place) for place in range(32)]
     assert len(set(styles)) == 32
     assert len({style.marker for style in styles[:8]}) == 8, "in print the first eight differ by their marker alone"
+
+
+@pytest.mark.parametrize(("values", "labels"), [([1.6, 14.0], ["2", "5", "10"]), ([0.02, 40.0], ["0.1", "1", "10"])])
+def test_a_printed_logarithmic_axis_labels_1_2_5_at_most(values, labels):
+    figure = draw(View([Series("a", [1, 2], values, style=0)], "x", "y", log_y=True))
+    figure.draw_without_rendering()
+    axis, (low, high) = figure.axes[0].yaxis, figure.axes[0].get_ylim()
+    ticks = [tick for tick in axis.get_ticklabels(which="both") if low <= tick.get_position()[1] <= high]
+    assert [tick.get_text() for tick in ticks if tick.get_text()] == labels

@@ -12,6 +12,7 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.offsetbox import AnnotationBbox, OffsetImage
+from matplotlib.ticker import LogLocator, NullFormatter
 from PIL import Image
 
 from oodml._files import atomic_file
@@ -71,7 +72,7 @@ def draw(view: View, height: float = 3.2) -> Figure:
     axes.set_xlabel(view.x_label)
     axes.set_ylabel(view.y_label)
     if view.log_y:
-        axes.set_yscale("log")
+        _log_axis(axes)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(color="#808891", alpha=0.25, linewidth=0.6)
     axes.set_axisbelow(True)
@@ -81,6 +82,15 @@ def draw(view: View, height: float = 3.2) -> Figure:
         longest = max(len(series.name) for series in view.series)
         figure.legend(loc="outside upper left", ncols=3 if longest < 25 else 2, frameon=False, fontsize=8)
     return figure
+
+
+def _log_axis(axes: Axes) -> None:
+    """Decades are labelled, over few of them 2 and 5 too: every digit would be a ladder that nobody reads."""
+    axes.set_yscale("log")
+    low, high = axes.get_ylim()
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low < 100 else (1,)))
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter(NullFormatter())
 
 
 def _draw_series(axes: Axes, series: Series) -> None:

@@ -82,6 +82,12 @@ function imagesOf(view) {
   })));
 }
 
+// On a logarithmic axis plotly writes every digit where it has room for many labels; few labels are 1, 2, 5 or decades.
+function logLabels(view) {
+  const values = view.traces.flatMap((trace) => trace.y).filter((y) => y > 0);
+  return Math.max(...values) / Math.min(...values) < 1000 ? 3 : 5;
+}
+
 function layoutOf(view, width) {
   const axis = { gridcolor: colour("--line"), zerolinecolor: colour("--muted"), linecolor: colour("--line"), automargin: true };
   const narrow = width < 560;
@@ -96,7 +102,7 @@ function layoutOf(view, width) {
     showlegend: !view.bars,
     legend: { orientation: "h", x: 0, y: view.bare ? 1.02 : 1.04, yanchor: "bottom", itemsizing: "constant" },
     xaxis: { ...axis, title: { text: view.bare ? "" : view.x, standoff: 8, font: { size: narrow ? 11 : 13 } }, visible: !view.bare, zeroline: false, rangemode: view.bars ? "tozero" : "normal" },
-    yaxis: { ...axis, title: { text: view.bars || view.bare ? "" : view.y, standoff: 8, font: { size: narrow ? 11 : 13 } }, visible: !view.bare, zeroline: !view.log, type: view.log ? "log" : "-", nticks: view.log ? 5 : 0, exponentformat: "none", ticks: view.bars ? "" : "outside", tickcolor: "rgba(0,0,0,0)" },
+    yaxis: { ...axis, title: { text: view.bars || view.bare ? "" : view.y, standoff: 8, font: { size: narrow ? 11 : 13 } }, visible: !view.bare, zeroline: !view.log, type: view.log ? "log" : "-", nticks: view.log ? logLabels(view) : 0, exponentformat: "none", ticks: view.bars ? "" : "outside", tickcolor: "rgba(0,0,0,0)" },
     images: imagesOf(view),
     bargap: 0.35, dragmode: narrow ? false : "zoom",
   };
@@ -175,7 +181,7 @@ function sortTable(table, column, direction) {
 }
 
 function rowsOf(table) {
-  return [...table.rows].map((row) => [...row.cells].map(cellText));
+  return [...table.rows].map((row) => [...row.cells].map((cell) => cellText(cell).replaceAll("−", "-"))); // as programs read it
 }
 
 function csvOf(table) {
@@ -193,17 +199,21 @@ async function copyText(text) {
 function equip(table) {
   const heads = [...table.tHead.rows[0].cells];
   const name = table.dataset.name;
+  const facts = name === "how-it-was-made"; // names and values, with nothing to sort
   heads.forEach((head, i) => {
-    const texts = [...table.tBodies[0].rows].map((row) => cellText(row.cells[i]));
-    if (texts.some((text) => text.length > 60)) [head, ...[...table.tBodies[0].rows].map((row) => row.cells[i])].forEach((cell) => cell.classList.add("words"));
+    const cells = [...table.tBodies[0].rows].map((row) => row.cells[i]);
+    for (const cell of cells) cell.dataset.label = cellText(head);
+    if (facts || !cells.some((cell) => cellText(cell).length > 60)) return;
+    [head, ...cells].forEach((cell) => cell.classList.add("words"));
+    table.classList.add("wordy"); // a narrow page shows its rows as cards
   });
-  if (name !== "how-it-was-made") {
+  if (!facts) {
     table.classList.add("sortable");
     heads.forEach((head, i) => {
       head.tabIndex = 0;
       const sort = () => sortTable(table, i, head.getAttribute("aria-sort") === "descending" ? 1 : -1);
       head.addEventListener("click", sort);
-      head.addEventListener("keydown", (event) => { if (event.key === "Enter") sort(); });
+      head.addEventListener("keydown", (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); sort(); } });
     });
   }
   const copy = element("button", { type: "button", class: "copy" }, "Copy");
