@@ -26,8 +26,8 @@ class Estimate:
 def share_interval(mean: float, half_width: float) -> tuple[float, float]:
     """The interval of a share (recall, AGS, …) for people to see: no further out than a share can be.
 
-    Student's t knows no bounds, and over two seeds reaches far. A mean below 0, which AMI may have, stays inside, and NaN
-    stays NaN.
+    Student's t knows no bounds, and over two seeds reaches far. A mean below 0, which AMI may have, stays inside,
+    and NaN stays NaN.
     """
     return max(mean - half_width, min(0.0, mean)), min(mean + half_width, max(1.0, mean))
 
