@@ -202,7 +202,7 @@ class RunConfig(BaseModel):
         write_settings(path, self.as_dict())
 
     def on_its_own(self, episodes: bool = False) -> dict[str, Any]:
-        """`as_dict` for readers elsewhere and later: a split file's classes (and `episodes`), the full paths of data and
+        """`as_dict` for readers elsewhere and later: a split file's classes (and `episodes`), full paths of data and
         weights."""
         values = self.as_dict()
         if isinstance(self.split, str) and self.split != "default":
