@@ -77,6 +77,25 @@ def test_numbers_are_whole_however_many_columns_there_are(capsys):
 
 
 @pytest.mark.usefixtures("narrow")
+def test_a_leaderboard_of_eight_splits_and_long_names_fits(monkeypatch):
+    from oodml.study.statistics import Row, StudyTable
+
+    rows = [
+        Row(method, f"shift-{i}", 12.3 * i, seed, {"recall@1": 0.96 - 0.01 * i + 0.02 * seed}, kind=kind)
+        for method, kind, seeds in (("R-margin", "trained", 2), ("untrained tf_efficientnet_lite0", "generic", 1))
+        for i in range(8)
+        for seed in range(seeds)
+    ]
+    monkeypatch.setattr("oodml.study.load_study", lambda _: StudyTable(rows))
+    shown = CliRunner().invoke(app, ["study", "leaderboard", "some"], catch_exceptions=False).stdout
+    table, sentences = shown.split("Not trained here: ")
+    assert max(map(len, table.splitlines())) <= 80
+    (row,) = [line for line in table.splitlines() if "R-margin" in line]
+    assert re.search(r"\[\d\d\.\d–100\.0\]", row) and len(re.findall(r" \d\d\.\d(?= |$)", row)) == 9
+    assert sentences.startswith("untrained tf_efficientnet_lite0 (generic).") and "points of AGS" in sentences
+
+
+@pytest.mark.usefixtures("narrow")
 def test_words_of_headings_stay_whole_where_they_can(capsys):
     columns = ["method", *("alignment", "pi_inter", "pi_intra", "pi_ratio", "rho", "rho:drop10", "uniformity")]
     print_table("Structure", columns, [("R-margin", *["0.5595"] * 7)])

@@ -175,10 +175,10 @@ def test_an_interval_that_means_nothing_is_left_out_and_said_so(classes, low, hi
 
 
 def test_the_target_words_say_where_it_stands():
-    placed = Placed(50, {"a": 10.0, "b": 40.0}, 25.0, 22.0, 28.0, 200, 3)
+    placed = Placed(50, {"a": 10.0, "b": 40.0}, 25.0, 22.0, 28.0, 200, 3, 480)
     forecast = {"target": {"inside": True, "sentence": "At FID 25.0 expect 80.0."}}
     told = " ".join(target_words(placed, forecast, (7, 30)))
     assert "span 10.0 to 40.0" in told
-    assert "3 of the target's 200 pictures are in your folder too" in told
+    assert "3 of the target's 200 pictures are in your folder too, or nearly (480 pictures of it were searched)" in told
     assert "That is for 7 classes of 30 pictures." in told
     assert "too few for a forecast" in " ".join(target_words(placed, None, (7, 30)))

@@ -235,6 +235,7 @@ def test_the_commands_score_and_rank(study, dataset, tmp_path, monkeypatch):
     board = json.loads((tmp_path / "board.json").read_text())
     assert [row["method"] for row in board["metrics"]["recall@1"]["ranking"]] == ["colour", "random"]
     printed = run(app, ["study", "leaderboard", str(study), "--metrics", "recall@1"])
-    assert "| 1 | colour | own |" in printed.output
+    assert printed.output.index(" colour ") < printed.output.index(" random ")
+    assert "Not trained here: colour (own), random (own)." in printed.output
     with pytest.raises(oodml.OodmlError, match=r"\.json or \.md"):
         run(app, ["study", "leaderboard", str(study), "--out", "x.txt"], catch_exceptions=False)

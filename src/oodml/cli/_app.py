@@ -109,20 +109,30 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[obje
     """Print a table; columns of numbers are right-aligned, and where it is wider than the terminal, words are folded.
 
     A number is never broken or cut, and a word of a heading only where all of them cannot stand side by side. The first
-    column, what a row is about, is folded only beside another one of text.
+    column, what a row is about, is folded only beside another one of text; between its words also where nothing else
+    makes the table fit.
     """
     texts = [[str(cell) for cell in row] for row in rows]
     unbounded = out.options.update(max_width=10_000)  # a measure within the terminal would always fit
     # The columns move together before a heading is broken.
-    for whole_words, padding in ((True, 1), (True, 0), (False, 1)):
-        table = _table(title, columns, texts, whole_words, padding)
+    for whole_words, padding, whole_names in ((True, 1, True), (True, 0, True), (False, 1, True), (False, 0, False)):
+        table = _table(title, columns, texts, whole_words, padding, whole_names)
         if Measurement.get(out, unbounded, table).minimum <= out.width:
             break
     out.print(table, crop=False)
 
 
-def _table(title: str, columns: Sequence[str], texts: list[list[str]], whole_words: bool, padding: int) -> Table:
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, padding))
+def _table(
+    title: str, columns: Sequence[str], texts: list[list[str]], whole_words: bool, padding: int, whole_names: bool
+) -> Table:
+    table = Table(
+        title=title,
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        padding=(0, padding),
+        show_edge=whole_names,
+    )
     numeric = [_are_numbers([row[i] for row in texts]) for i in range(len(columns))]
     for i, column in enumerate(columns):
         # Not no_wrap for numbers: that would keep a long heading on one line too.
@@ -130,6 +140,8 @@ def _table(title: str, columns: Sequence[str], texts: list[list[str]], whole_wor
         width = max(len(row[i]) for row in texts) if texts and (whole or numeric[i]) else 1
         if whole_words:
             width = max([width, *map(len, column.split())])
+        if whole and not whole_names:
+            whole, width = False, max((len(word) for row in texts for word in row[0].split()), default=1)
         justify: JustifyMethod = "right" if numeric[i] else "left"
         table.add_column(column, justify=justify, overflow="fold", no_wrap=whole, min_width=width)
     for text in texts:

@@ -174,14 +174,18 @@ def show_study(table: StudyTable, metrics: tuple[str, ...] | None = None) -> Non
             score = ranking.get(method)
             ags = share_text(score.mean, score.half_width) if score else "–"
             rows.append([method, *[f"{100 * c.mean:.1f}" if c else "–" for c in cells], ags])
-        heads = [f"{fid:.3g}" if fid < 100 else f"{fid:.0f}" for fid in table.fids]
-        print_table(f"{metric} in per cent, by FID", ["method", *heads, "AGS"], rows)
+        print_table(f"{metric} in per cent, by FID", ["method", *map(fid_text, table.fids), "AGS"], rows)
         if len(set(table.fids)) > 2 and (errors := study_errors(table, metric)):
             error = 100 * sum(errors.values()) / len(errors)
             told = f"A split left out is predicted from the others to {error:.1f} points (mean over methods)."
             out.print(told, highlight=False, soft_wrap=True)
     if table.unfinished:
         out.print(table.unfinished, highlight=False, soft_wrap=True)
+
+
+def fid_text(fid: float) -> str:
+    """The shift of a split, short enough to stand above its column."""
+    return f"{fid:.3g}" if fid < 100 else f"{fid:.0f}"
 
 
 def _show_failures(found: list[RunStatus]) -> bool:

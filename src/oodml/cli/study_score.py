@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -73,7 +74,7 @@ def forecast_command(
 @study_app.command("leaderboard")
 def leaderboard_command(
     folder: str = STUDY,
-    output: Path = typer.Option(None, "--out", help="A .json or .md file; without, Markdown is printed."),
+    output: Path = typer.Option(None, "--out", help="A .json or .md file; without, tables are printed."),
     metrics: str = typer.Option("", help="Comma-separated names; default: all that the study has."),
 ) -> None:
     """Write the ranking of all methods and encoders.
@@ -90,9 +91,28 @@ def leaderboard_command(
     board = leaderboard(load_study(folder), chosen)
     title = f"Leaderboard of {folder.rstrip('/').rpartition('/')[2]}"
     if output is None:
-        typer.echo(as_markdown(board, title))
+        _print_board(board)
         return
     text = as_markdown(board, title) if output.suffix == ".md" else json.dumps(board, indent=1, ensure_ascii=False)
     with atomic_file(output) as temporary:
         temporary.write_text(text + "\n" * (not text.endswith("\n")), encoding="utf-8")
     out.print(f"written to {output}", highlight=False, soft_wrap=True)
+
+
+def _print_board(board: dict[str, Any]) -> None:
+    """One table a metric, best first. A terminal has room for means of the splits; a file holds their intervals too."""
+    from oodml.cli.study import fid_text
+    from oodml.study.results import percent, standing_words
+
+    for metric, standing in board["metrics"].items():
+        rows = []
+        for row in standing["ranking"]:
+            cells = [row["splits"].get(each["name"]) for each in board["splits"]]
+            means = ["–" if cell is None else f"{100 * cell['mean']:.1f}" for cell in cells]
+            rows.append([row["method"], percent(row["score"]), *means])
+        heads = [fid_text(each["fid"]) for each in board["splits"]]
+        print_table(f"{metric} in per cent, by FID", ["method", standing["ranked_by"], *heads], rows)
+        scored = [f"{row['method']} ({row['kind']})" for row in standing["ranking"] if row["kind"] != "trained"]
+        words = [f"Not trained here: {', '.join(scored)}."] if scored else []
+        for sentence in [*words, *standing_words(standing)]:
+            out.print(sentence, highlight=False, soft_wrap=True)

@@ -186,6 +186,7 @@ class RunConfig(BaseModel):
         values["split"] = split_key(self.split)
         options = dataset_identity(self.dataset)
         values["dataset"] = options if len(options) > 1 else self.dataset_name
+        values["weights"] = None if self.weights is None else _absolute(self.weights)  # however the path is written
         # A setting left open says nothing: dropped, so that settings added later do not rename the runs of today.
         values = {name: value for name, value in values.items() if value is not None and name not in NOT_HASHED}
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
@@ -201,12 +202,15 @@ class RunConfig(BaseModel):
         write_settings(path, self.as_dict())
 
     def on_its_own(self, episodes: bool = False) -> dict[str, Any]:
-        """`as_dict` for readers elsewhere and later: a split file's classes (and `episodes`), the data's full path."""
+        """`as_dict` for readers elsewhere and later: a split file's classes (and `episodes`), full paths of data and
+        weights."""
         values = self.as_dict()
         if isinstance(self.split, str) and self.split != "default":
             values["split"] = split_mapping(as_split(self.split), episodes)
         if not isinstance(self.dataset, str):
             values["dataset"] = with_absolute_root(values["dataset"])
+        if self.weights is not None:
+            values["weights"] = _absolute(self.weights)
         return values
 
     @classmethod
@@ -222,6 +226,11 @@ class RunConfig(BaseModel):
             return cls.load(Path(folder) / "config.yaml")
         finally:
             _TRAINED.reset(token)
+
+
+def _absolute(path: str) -> str:
+    """A path that means the same from any working directory."""
+    return str(Path(path).expanduser().resolve())
 
 
 def _plain(value: Any) -> Any:

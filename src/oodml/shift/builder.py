@@ -86,9 +86,7 @@ def build_splits(
             patience=patience,
             report=(lambda state: None) if quiet else _tell,
         )
-    candidates = monotone(steps)
-    first = next(i for i, state in enumerate(candidates) if state.stage == "start")
-    chosen = [candidates[i] for i in evenly([state.fid for state in candidates], n_splits, first)]
+    chosen = _choose(steps, n_splits)
     if len(chosen) < n_splits:
         warnings.warn(
             f"Only {len(chosen)} of {n_splits} splits: no more levels of shift can be reached from this start with "
@@ -104,18 +102,23 @@ def build_splits(
         **(provenance or {}),
     }
     splits = [
-        Split(
-            train=[classes.names[c] for c in state.train],
-            test=[classes.names[c] for c in state.test],
-            name=f"shift-{number}",
-            dataset=dataset,
-            fid=state.fid,
-            fid_mode=fid_mode,
-            provenance={**shared, **_facts(classes, state)},
-        )
+        _as_split(classes, state, name=f"shift-{number}", dataset=dataset, fid_mode=fid_mode, provenance=shared)
         for number, state in enumerate(chosen, 1)
     ]
     return Splits((with_validation(split, seed) for split in splits), [_facts(classes, state) for state in steps])
+
+
+def _choose(steps: list[State], count: int) -> list[State]:
+    """So many of the steps, or fewer, that rise evenly in distance; the start always among them."""
+    candidates = monotone(steps)
+    first = next(i for i, state in enumerate(candidates) if state.stage == "start")
+    return [candidates[i] for i in evenly([state.fid for state in candidates], count, first)]
+
+
+def _as_split(classes: ClassFeatures, state: State, *, provenance: dict[str, Any], **about: Any) -> Split:
+    """A step of the construction as a split; `about` are its name and other fields."""
+    train, test = ([classes.names[c] for c in side] for side in (state.train, state.test))
+    return Split(train, test, fid=state.fid, provenance={**provenance, **_facts(classes, state)}, **about)
 
 
 def default_swaps(classes: int) -> int:

@@ -27,6 +27,7 @@ class Placed:
     high: float = float("nan")
     pictures: int = 0
     shared: int = 0  # pictures of the target that stand in the training set too
+    searched: int = 0  # the pictures of the training set that were looked at for that: a sample of a large folder
 
 
 def place(pictures: Pictures, splits: list[Split], target: tuple[Dataset, np.ndarray] | None = None) -> Placed:
@@ -45,7 +46,7 @@ def place(pictures: Pictures, splits: list[Split], target: tuple[Dataset, np.nda
     if target is None:
         return Placed(found.n, fids)
     shared = shared_pictures(pictures.dataset, pictures.features, *target)
-    return Placed(found.n, fids, found.target.mean, *found.target.interval(), len(other), shared)
+    return Placed(found.n, fids, found.target.mean, *found.target.interval(), len(other), shared, len(pictures.dataset))
 
 
 def by_rising_shift(splits: list[Split], placed: Placed) -> tuple[list[Split], Placed]:

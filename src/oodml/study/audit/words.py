@@ -110,8 +110,9 @@ def target_words(placed: Placed, forecast: dict[str, Any] | None, gallery: tuple
     ]
     if placed.shared:
         told.append(
-            f"{placed.shared} of the target's {placed.pictures} pictures are in your folder too, or nearly: a test on "
-            "them would be too kind, and the forecast is about new pictures only."
+            f"{placed.shared} of the target's {placed.pictures} pictures are in your folder too, or nearly "
+            f"({placed.searched} pictures of it were searched): a test on them would be too kind, and the forecast is "
+            "about new pictures only."
         )
     if forecast is None or forecast.get("target") is None:
         told.append("Fewer than three levels of shift were measured: too few for a forecast.")

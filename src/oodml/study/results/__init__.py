@@ -1,7 +1,7 @@
 """Finished studies, read from their folders alone: the table of all runs, recall at one size of test set, the standing
 of the methods, and files for other programs."""
 
-from oodml.study.results.leaderboard import as_markdown, leaderboard, ranking
+from oodml.study.results.leaderboard import as_markdown, leaderboard, percent, ranking, standing_words
 from oodml.study.results.load import load_study
 from oodml.study.results.matched import METRIC, smallest_test_set
 from oodml.study.results.scored import scored_as, scored_file, scored_labels, scored_on, valid_scores
@@ -11,11 +11,13 @@ __all__ = [
     "as_markdown",
     "leaderboard",
     "load_study",
+    "percent",
     "ranking",
     "scored_as",
     "scored_file",
     "scored_labels",
     "scored_on",
     "smallest_test_set",
+    "standing_words",
     "valid_scores",
 ]

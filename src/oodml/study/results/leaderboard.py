@@ -67,17 +67,23 @@ def as_markdown(board: dict[str, Any], title: str = "Leaderboard") -> str:
         heads = ["#", "method", "kind", standing["ranked_by"], *names]
         lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
         for row in standing["ranking"]:
-            cells = [_percent(row["splits"].get(each["name"])) for each in board["splits"]]
-            told = [str(row["rank"]), row["method"], row["kind"], _percent(row["score"]), *cells]
+            cells = [percent(row["splits"].get(each["name"])) for each in board["splits"]]
+            told = [str(row["rank"]), row["method"], row["kind"], percent(row["score"]), *cells]
             lines.append(f"| {' | '.join(each.replace('|', '/') for each in told)} |")
         parts += [f"## {metric}, per cent", "\n".join(lines)]
-        if standing["not_ranked"]:
-            parts.append(f"Not ranked, since a split is missing: {', '.join(standing['not_ranked'])}.")
-        parts += [f"- {each['sentence']}" for each in standing["neighbours"]]
-        if standing["leave_one_out_error"] is not None:
-            error = f"{100 * standing['leave_one_out_error']:.1f}"
-            parts.append(f"A left-out split is predicted from the others to {error} points (mean over methods).")
-    return "\n\n".join(parts).replace("\n\n- ", "\n- ") + "\n"
+        parts += ["\n".join(f"- {each}" for each in found)] if (found := standing_words(standing)) else []
+    return "\n\n".join(parts) + "\n"
+
+
+def standing_words(standing: dict[str, Any]) -> list[str]:
+    """What the table of a metric does not show: who is not ranked, who can be told apart, what a forecast is worth."""
+    told = [each["sentence"] for each in standing["neighbours"]]
+    if standing["not_ranked"]:
+        told.append(f"Not ranked, since a split is missing: {', '.join(standing['not_ranked'])}.")
+    if standing["leave_one_out_error"] is not None:
+        error = f"{100 * standing['leave_one_out_error']:.1f}"
+        told.append(f"A left-out split is predicted from the others to {error} points (mean over methods).")
+    return told
 
 
 def _plain(value: Estimate) -> dict[str, Any]:
@@ -88,7 +94,8 @@ def _finite(values: dict[str, Any]) -> dict[str, Any]:
     return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
 
 
-def _percent(value: dict[str, Any] | None) -> str:
+def percent(value: dict[str, Any] | None) -> str:
+    """A score of the board with its interval."""
     if value is None:
         return "–"
     return share_text(value["mean"], math.nan if value["half_width"] is None else value["half_width"])
