@@ -78,3 +78,8 @@ def test_a_logarithmic_axis_labels_1_2_5_at_most(phone, open_page):
         assert len(labels) >= 2
         assert {label.strip("0.") for label in labels} <= {"1", "2", "5"}
     desk.context.close()
+
+
+def test_a_copied_table_has_the_minus_that_programs_read(phone):
+    made = "Object.assign(document.createElement('table'), {innerHTML: '<tr><td>a</td><td>−7.9</td></tr>'})"
+    assert phone.evaluate(f"csvOf({made})") == "a,-7.9\r\n"
