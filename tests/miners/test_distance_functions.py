@@ -10,6 +10,7 @@ from torch import Tensor
 
 from oodml.miners._distances import (
     EPSILON,
+    direction_distances,
     distance_matrix,
     except_where,
     gram,
@@ -82,6 +83,30 @@ def test_the_short_gradient_is_that_of_the_rows_before_they_were_divided_by_thei
     torch.testing.assert_close(short, full)
 
 
+@pytest.mark.parametrize("size", [1e-6, 1.0, 1e6])
+def test_distances_of_directions_are_those_of_unit_rows(size: float) -> None:
+    x = (size * rows() * torch.logspace(-2, 2, 7, dtype=torch.float64)[:, None]).requires_grad_()
+    expected = exact(x / x.square().sum(1, keepdim=True).sqrt(), None, squared=False)
+    found = direction_distances(x)
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-4)
+    weights = torch.rand(7, 7, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    weights.diagonal().zero_()
+    gradients = [torch.autograd.grad((m * weights).sum(), x)[0] * x.norm(dim=1)[:, None] for m in (found, expected)]
+    torch.testing.assert_close(*gradients)
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-10, 1e-4, 1e4, 1e15])
+def test_distances_of_directions_of_any_size_are_finite_with_their_gradients(size: float) -> None:
+    x = rows(dtype=torch.float32)
+    x[0] *= size
+    x.requires_grad_()
+    found, expected = direction_distances(x), distance_matrix(unit_rows(x))
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-3)
+    for each, other in zip(*(torch.autograd.grad(m.square().sum(), x) for m in (found, expected)), strict=True):
+        assert torch.isfinite(each).all()
+        torch.testing.assert_close(each[1:], other[1:], rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("anchors", [None, 4])
 def test_inner_products_and_their_gradient(anchors: int | None) -> None:
     x = rows().requires_grad_()
@@ -93,10 +118,11 @@ def test_inner_products_and_their_gradient(anchors: int | None) -> None:
     torch.testing.assert_close(found, torch.autograd.grad((expected * weights).sum(), x))
 
 
-def test_equal_rows_are_exactly_the_least_distance_apart_and_do_not_move() -> None:
+@pytest.mark.parametrize("measure", [distance_matrix, direction_distances])
+def test_equal_rows_are_exactly_the_least_distance_apart_and_do_not_move(measure: Callable[..., Tensor]) -> None:
     x = torch.nn.functional.normalize(rows(dtype=torch.float32))
     x[3] = x[1]
-    d = distance_matrix(x.requires_grad_())
+    d = measure(x.requires_grad_())
     assert d[1, 3] == d[3, 1] == torch.tensor(EPSILON).sqrt()
     (gradient,) = torch.autograd.grad(d[1, 3], x)
     assert not gradient.any()

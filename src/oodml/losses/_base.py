@@ -24,10 +24,12 @@ class Loss(nn.Module):
     sphere where `normalise` is set, with autocast switched off. Embeddings need not be normalised by the caller.
 
     `tuples` overrides the miner with explicit index tensors. `normalise` also tells whoever embeds test images whether
-    this objective shapes a sphere. `num_classes`, where it is set, bounds the labels.
+    this objective shapes a sphere. One that is `scale_free` measures directions itself and is handed rows of any norm,
+    which it may never need to normalise. `num_classes`, where it is set, bounds the labels.
     """
 
     normalise: ClassVar[bool] = True
+    scale_free: ClassVar[bool] = False
 
     def __init__(self, *, num_classes: int | None = None, miner: Miner | None = None) -> None:
         super().__init__()
@@ -38,7 +40,8 @@ class Loss(nn.Module):
         check_batch(embeddings, labels, self.num_classes)
         with torch.autocast(embeddings.device.type, enabled=False):
             exact = embeddings if embeddings.dtype == torch.float64 else embeddings.float()
-            return self.compute(unit_rows(exact) if self.normalise else exact, labels, tuples)
+            rows = unit_rows(exact) if self.normalise and not self.scale_free else exact
+            return self.compute(rows, labels, tuples)
 
     def compute(self, embeddings: Tensor, labels: Tensor, tuples: Tuples | None) -> Tensor:
         """The objective itself, on checked full-precision embeddings."""

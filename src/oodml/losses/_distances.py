@@ -9,7 +9,15 @@ import torch
 from torch import Tensor
 
 from oodml.miners._autograd import first_order
-from oodml.miners._distances import EPSILON, distance_matrix, squared_distance_matrix, where_else
+from oodml.miners._distances import (
+    EPSILON,
+    direction_distances,
+    distance_matrix,
+    runs_on_cpu,
+    squared_distance_matrix,
+    unit_rows,
+    where_else,
+)
 
 _FEW = 4  # up to this many tuples a sample, row differences cost less than the backward pass of the whole matrix
 _BLOCK = 2**22  # entries of a block of triplets
@@ -28,16 +36,23 @@ class Distances:
         self._matrix: Tensor | None = None
 
     @property
+    def rows(self) -> Tensor:
+        return self.embeddings
+
+    @property
     def squared_matrix(self) -> Tensor:
         if self._squared is None:
-            self._squared = squared_distance_matrix(self.embeddings, self.anchors, self.unit)
+            self._squared = squared_distance_matrix(self.rows, self.anchors, self.unit)
         return self._squared
 
     @property
     def matrix(self) -> Tensor:
         if self._matrix is None:
-            self._matrix = distance_matrix(self.embeddings, self.anchors, self.unit)
+            self._matrix = self._measure()
         return self._matrix
+
+    def _measure(self) -> Tensor:
+        return distance_matrix(self.rows, self.anchors, self.unit)
 
     def between(self, *pairs: tuple[Tensor, Tensor]) -> tuple[Tensor, ...]:
         """√max(‖x_i − x_j‖², ε) for each pair (i, j) of index tensors (t,), i an anchor.
@@ -45,12 +60,34 @@ class Distances:
         A handful of pairs is measured from the rows themselves unless the matrix is there already.
         """
         lengths = [len(i) for i, _ in pairs]
-        if self._matrix is not None or sum(lengths) > _FEW * len(self.embeddings):
+        if self._matrix is not None or sum(lengths) > _FEW * len(self.rows):
             return read_pairs(self.matrix, *pairs)
         first, second = zip(*pairs, strict=True)
-        i, j = self.embeddings.index_select(0, torch.cat([*first, *second])).chunk(2)
+        i, j = self.rows.index_select(0, torch.cat([*first, *second])).chunk(2)
         norms = torch.linalg.vector_norm(i - j, dim=1)  # its gradient at 0 is 0
         return norms.clamp_min(math.sqrt(EPSILON)).split(lengths)
+
+
+class Directions(Distances):
+    """The same between the directions of rows of any norm, which are normalised when first needed."""
+
+    def __init__(self, embeddings: Tensor) -> None:
+        super().__init__(embeddings, unit=True)
+        self._rows: Tensor | None = None
+
+    @property
+    def rows(self) -> Tensor:
+        if self._rows is None:
+            self._rows = unit_rows(self.embeddings)
+        return self._rows
+
+    def _measure(self) -> Tensor:
+        return direction_distances(self.embeddings) if runs_on_cpu(self.embeddings) else super()._measure()
+
+
+def on_sphere(embeddings: Tensor, anchors: int | None) -> Distances:
+    """Distances on the unit sphere. A memory, which alone has anchors, keeps unit rows."""
+    return Directions(embeddings) if anchors is None else Distances(embeddings, anchors, unit=True)
 
 
 def read_pairs(matrix: Tensor, *pairs: tuple[Tensor, Tensor]) -> tuple[Tensor, ...]:
@@ -121,8 +158,7 @@ def all_triplets_mean(
     without a graph: a cubic tensor is neither made nor kept for the backward pass.
     """
     with torch.no_grad():
-        static = matrix.is_cuda or torch.compiler.is_compiling()
-        weigh = triplet_weights_by_rank if static else triplet_weights_by_pair
+        weigh = triplet_weights_by_pair if runs_on_cpu(matrix) else triplet_weights_by_rank
         weights, active = weigh(matrix, positives, negatives, margin)
         terms = active
         if not of_active:

@@ -59,7 +59,7 @@ class TupleLoss(Loss):
         """The caller's tuples, else those of the miner, which is handed this loss's distance matrix."""
         if tuples is not None:
             return checked(tuples, distances.embeddings)
-        return self.mine(distances.embeddings, labels, self._for_miner(distances), distances.anchors)
+        return self.mine(distances.rows, labels, self._for_miner(distances), distances.anchors)
 
     def mine(
         self, embeddings: Tensor, labels: Tensor, distances: Tensor | None, anchors: int | None

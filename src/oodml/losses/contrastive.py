@@ -7,7 +7,7 @@ from torch import Tensor
 
 from oodml.losses import register_loss
 from oodml.losses._base import Tuples
-from oodml.losses._distances import Distances, masked_mean
+from oodml.losses._distances import masked_mean, on_sphere
 from oodml.losses._tuples import TupleLoss
 from oodml.miners import Miner
 from oodml.miners._checks import require_not_negative
@@ -20,13 +20,15 @@ class Contrastive(TupleLoss):
     d is Euclidean on the unit sphere, and the means run over the mined pairs (revisiting-supplement eq. 1, margin 1).
     """
 
+    scale_free = True
+
     def __init__(self, margin: float = 1.0, miner: Miner | None = None) -> None:
         super().__init__(miner)
         require_not_negative(margin=margin)
         self.margin = margin
 
     def compute(self, embeddings: Tensor, labels: Tensor, tuples: Tuples | None, anchors: int | None = None) -> Tensor:
-        pairs = self.measured(Distances(embeddings, anchors, unit=True), labels, tuples)
+        pairs = self.measured(on_sphere(embeddings, anchors), labels, tuples)
         near, far = pairs.near, pairs.far
         if pairs.of_triplets:
             return masked_mean(near + torch.relu(self.margin - far), pairs.positive_mask)

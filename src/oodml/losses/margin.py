@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from oodml._errors import OodmlError
 from oodml.losses import register_loss
 from oodml.losses._base import Tuples, param_group, require
-from oodml.losses._distances import Distances, active_mean
+from oodml.losses._distances import active_mean, on_sphere
 from oodml.losses._tuples import TupleLoss
 from oodml.miners import Miner
 from oodml.miners._checks import require_not_negative, require_positive
@@ -50,6 +50,8 @@ class Margin(TupleLoss):
     comes to. `per_class=False`: one β for all; `learn_beta=False`: β stays as given (few-shot fine-tuning).
     """
 
+    scale_free = True
+
     def __init__(
         self,
         margin: float = 0.2,
@@ -76,7 +78,7 @@ class Margin(TupleLoss):
             self.register_buffer("beta", boundary)
 
     def compute(self, embeddings: Tensor, labels: Tensor, tuples: Tuples | None, anchors: int | None = None) -> Tensor:
-        pairs = self.measured(Distances(embeddings, anchors, unit=True), labels, tuples)
+        pairs = self.measured(on_sphere(embeddings, anchors), labels, tuples)
         inner = outer = self._beta_of(pairs.positive_labels).to(embeddings.dtype)
         if pairs.negative_labels is not pairs.positive_labels:
             outer = self._beta_of(pairs.negative_labels).to(embeddings.dtype)

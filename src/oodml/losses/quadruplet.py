@@ -11,7 +11,7 @@ from torch import Tensor
 from oodml._errors import OodmlError
 from oodml.losses import register_loss
 from oodml.losses._base import Tuples
-from oodml.losses._distances import Distances
+from oodml.losses._distances import Distances, on_sphere
 from oodml.losses._tuples import TupleLoss
 from oodml.miners import Miner, Triplets
 from oodml.miners._checks import require_not_negative
@@ -84,6 +84,7 @@ class Quadruplet(TupleLoss):
     """
 
     needs_triplets = True
+    scale_free = True
 
     def __init__(
         self,
@@ -101,7 +102,7 @@ class Quadruplet(TupleLoss):
         self.generator = generator
 
     def compute(self, embeddings: Tensor, labels: Tensor, tuples: Tuples | None, anchors: int | None = None) -> Tensor:
-        distances = everywhere = Distances(embeddings, anchors, unit=True)
+        distances = everywhere = on_sphere(embeddings, anchors)
         if anchors is not None:
             everywhere = Distances(embeddings, unit=True)  # n₁ need not be an anchor
         if isinstance(tuples, Sequence) and not isinstance(tuples, Triplets) and len(tuples) == 4:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from oodml.losses import register_loss
 from oodml.losses._base import Tuples
-from oodml.losses._distances import Distances, all_triplets_mean, masked_mean
+from oodml.losses._distances import all_triplets_mean, masked_mean, on_sphere
 from oodml.losses._tuples import TupleLoss
 from oodml.miners import Miner
 from oodml.miners._checks import require_not_negative
@@ -23,6 +23,7 @@ class Triplet(TupleLoss):
     """
 
     needs_triplets = True
+    scale_free = True
 
     def __init__(self, margin: float = 0.2, squared: bool = False, miner: Miner | None = None) -> None:
         super().__init__(miner)
@@ -31,7 +32,7 @@ class Triplet(TupleLoss):
         self.squared = squared
 
     def compute(self, embeddings: Tensor, labels: Tensor, tuples: Tuples | None, anchors: int | None = None) -> Tensor:
-        distances = Distances(embeddings, anchors, unit=True)
+        distances = on_sphere(embeddings, anchors)
         if self.takes_all_triplets(tuples):
             matrix = distances.squared_matrix if self.squared else distances.matrix
             return all_triplets_mean(matrix, *positives_and_negatives(labels, anchors), self.margin)

@@ -83,6 +83,11 @@ def _constant(shape: tuple[int, ...], value: float, dtype: torch.dtype, device: 
         return torch.full(shape, value, dtype=dtype, device=device)
 
 
+def runs_on_cpu(x: Tensor) -> bool:
+    """Whether operations on a tensor are carried out on a CPU, at once: looking at a value then costs nothing."""
+    return not x.is_cuda and _runs_now(x)
+
+
 def diagonal(matrix: Tensor) -> Tensor:
     """The entries (i, i) of a matrix (a, b), a ≤ b.
 
@@ -171,6 +176,32 @@ class _Euclidean(torch.autograd.Function):
         return _sum_of_differences(moved.div_(distances), x, references, ctx.unit), None, None
 
 
+class _DirectionsApart(torch.autograd.Function):
+    """√max(‖x_i/‖x_i‖ − x_j/‖x_j‖‖², ε), the cosines C and norms read off one product X Xᵀ.
+
+    With symmetric weights W of the differences, the gradient of row i is −Σ_j W_ij (u_j − C_ij u_i) / ‖x_i‖.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        products = x @ x.T
+        inverse = products.diagonal().clamp_min(_SMALLEST**2).rsqrt()
+        cosines = products.mul_(inverse[:, None]).mul_(inverse)
+        norms = cosines.diagonal()
+        distances = torch.sub(norms[:, None] + norms, cosines, alpha=2).clamp_min_(EPSILON).sqrt_()
+        ctx.save_for_backward(x, inverse, cosines, distances)
+        return distances
+
+    @staticmethod
+    @first_order
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        x, inverse, cosines, distances = ctx.saved_tensors
+        weights = torch.ops.aten.threshold_backward(gradient, distances, _CLAMPED).div_(distances)
+        weights = (weights + weights.T).neg_()
+        weights.diagonal().sub_((weights * cosines).sum(1))
+        return weights.mul_(inverse[:, None]).mul_(inverse) @ x
+
+
 def _squared(x: Tensor, references: Tensor) -> Tensor:
     """Norms are read off the products, whose rounding they share: anchors that are equal come out next to 0 apart."""
     products = x @ references.T
@@ -213,6 +244,15 @@ def distance_matrix(embeddings: Tensor, anchors: int | None = None, unit: bool =
     """
     x = embeddings if anchors is None else embeddings[:anchors]
     return _Euclidean.apply(x, embeddings.detach(), unit)
+
+
+def direction_distances(x: Tensor) -> Tensor:
+    """`distance_matrix` of `unit_rows`, (b, d) -> (b, b), with no pass over the rows but the two products.
+
+    For a CPU, where those passes are what a small batch waits for. On a GPU every pass is a launch, however small what
+    it goes over, and this takes more of them.
+    """
+    return _DirectionsApart.apply(x)
 
 
 def same_class(labels: Tensor, anchors: int | None = None) -> Tensor:
