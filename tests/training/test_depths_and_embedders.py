@@ -89,8 +89,9 @@ def test_warmup_leaves_the_backbone_alone(settings, tmp_path):
 
 
 def test_gradient_caching_in_a_run_changes_nothing_but_memory(settings, tmp_path):
-    plain = train(settings(out=str(tmp_path / "plain"), frozen_bn=True))
-    cached = train(settings(out=str(tmp_path / "cached"), frozen_bn=True, grad_cache=5))
+    # supcon couples the whole batch and draws nothing: a drawn tuple may tip over by the rounding that chunks change.
+    plain = train(settings(out=str(tmp_path / "plain"), method="supcon", frozen_bn=True))
+    cached = train(settings(out=str(tmp_path / "cached"), method="supcon", frozen_bn=True, grad_cache=5))
     for one, two in zip(plain.history, cached.history, strict=True):
         assert one["loss"] == pytest.approx(two["loss"], rel=1e-4)
     with pytest.raises(OodmlError, match="frozen_bn=True"):

@@ -166,7 +166,8 @@ def test_a_compiled_run_learns_what_an_eager_one_learns(settings, tmp_path):
     eager = train(settings(out=str(tmp_path / "eager"), method="rho"))
     compiled = train(settings(out=str(tmp_path / "compiled"), method="rho", compile=True))
     for one, two in zip(eager.history, compiled.history, strict=True):
-        assert one["loss"] == pytest.approx(two["loss"], rel=1e-2)
+        drawn_alike = one["step"] <= 4  # later a drawn tuple may tip over by what the two round differently
+        assert one["loss"] == pytest.approx(two["loss"], rel=1e-3 if drawn_alike else 0.1)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device: host synchronisation exists only there")
