@@ -95,7 +95,7 @@ def test_distances_of_directions_are_those_of_unit_rows(size: float) -> None:
     torch.testing.assert_close(*gradients)
 
 
-@pytest.mark.parametrize("size", [0.0, 1e-10, 1e-4, 1e4, 1e15])
+@pytest.mark.parametrize("size", [0.0, 1e-20, 1e-10, 1e-4, 1e4, 1e15, 1e20, 1e37])
 def test_distances_of_directions_of_any_size_are_finite_with_their_gradients(size: float) -> None:
     x = rows(dtype=torch.float32)
     x[0] *= size

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any
 
 import torch
@@ -185,8 +186,12 @@ class _DirectionsApart(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
         products = x @ x.T
-        inverse = products.diagonal().clamp_min(_SMALLEST**2).rsqrt()
+        squares = products.diagonal()
+        overflow = not math.isfinite(squares.sum().item())
+        inverse = squares.clamp_min(_SMALLEST**2).rsqrt()
         cosines = products.mul_(inverse[:, None]).mul_(inverse)
+        if overflow:  # ∞ · 0; rows too long to be squared count as 0, as `unit_rows` has them
+            cosines.nan_to_num_(0.0)
         norms = cosines.diagonal()
         distances = torch.sub(norms[:, None] + norms, cosines, alpha=2).clamp_min_(EPSILON).sqrt_()
         ctx.save_for_backward(x, inverse, cosines, distances)
