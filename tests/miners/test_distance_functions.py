@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from oodml.miners._directions import direction_distances
 from oodml.miners._distances import (
     EPSILON,
-    direction_distances,
     distance_matrix,
     except_where,
     gram,

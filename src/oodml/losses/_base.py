@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from oodml._errors import OodmlError
 from oodml.miners import Miner
-from oodml.miners._base import check_batch
+from oodml.miners._base import check_batch, without_autocast
 from oodml.miners._checks import is_whole
 from oodml.miners._distances import unit_rows
 
@@ -38,7 +38,7 @@ class Loss(nn.Module):
 
     def forward(self, embeddings: Tensor, labels: Tensor, tuples: Tuples | None = None) -> Tensor:
         check_batch(embeddings, labels, self.num_classes)
-        with torch.autocast(embeddings.device.type, enabled=False):
+        with without_autocast(embeddings):
             exact = embeddings if embeddings.dtype == torch.float64 else embeddings.float()
             rows = unit_rows(exact) if self.normalise and not self.scale_free else exact
             return self.compute(rows, labels, tuples)

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from oodml.miners._autograd import first_order
+from oodml.miners._directions import direction_distances
 from oodml.miners._distances import (
     EPSILON,
-    direction_distances,
     distance_matrix,
     runs_on_cpu,
     squared_distance_matrix,
@@ -146,59 +146,3 @@ def masked_logsumexp(values: Tensor, mask: Tensor, dim: int = 1) -> Tensor:
     reaches an empty row from behind is spread over entries that do not count.
     """
     return _MaskedLogSumExp.apply(values, mask, dim)
-
-
-def all_triplets_mean(
-    matrix: Tensor, positives: Tensor, negatives: Tensor, margin: float, of_active: bool = False
-) -> Tensor:
-    """The mean of [m_ap − m_an + margin]₊ over every triplet of the anchors, or over those above 0; 0 without any.
-
-    `positives` and `negatives` (a, b) are all there are. The sum is linear in the matrix: an entry (a, p) counts as
-    often as it has active negatives, an entry (a, n) is subtracted as often as it is one. Only these counts are taken,
-    without a graph: a cubic tensor is neither made nor kept for the backward pass.
-    """
-    with torch.no_grad():
-        weigh = triplet_weights_by_pair if runs_on_cpu(matrix) else triplet_weights_by_rank
-        weights, active = weigh(matrix, positives, negatives, margin)
-        terms = active
-        if not of_active:
-            counts = positives.sum(1, dtype=matrix.dtype)
-            terms = torch.dot(counts, matrix.shape[1] - 1 - counts)  # what is neither positive nor the anchor itself
-        terms = terms.clamp_min(1)
-        shares, offset = weights.div_(terms), active.mul_(margin).div_(terms)
-    return torch.dot(shares.flatten(), matrix.flatten()) + offset
-
-
-def triplet_weights_by_pair(
-    matrix: Tensor, positives: Tensor, negatives: Tensor, margin: float
-) -> tuple[Tensor, Tensor]:
-    """How often each entry counts (a, b), and the number of active triplets; negatives counted pair by pair (a, p).
-
-    In blocks of pairs, which bound the memory. The fastest way on a CPU, where looking at how many pairs there are
-    costs nothing.
-    """
-    b = matrix.shape[1]
-    weights, count = torch.zeros_like(matrix), matrix.new_zeros(())
-    far = where_else(negatives, matrix, torch.inf)  # what is no negative is never near enough
-    pairs = positives.flatten().nonzero()[:, 0]  # a·b + p
-    block = max(1, _BLOCK // b)
-    for pair in pairs.split(block) if len(pairs) > block else (pairs,):
-        a = pair // b
-        reach = matrix.flatten().index_select(0, pair) + margin
-        active = far.index_select(0, a).lt_(reach[:, None])  # 1 and 0, in the matrix's own type
-        nearer = active.sum(1)
-        weights.index_add_(0, a, active, alpha=-1).view(-1).index_add_(0, pair, nearer)
-        count += nearer.sum()
-    return weights, count
-
-
-def triplet_weights_by_rank(
-    matrix: Tensor, positives: Tensor, negatives: Tensor, margin: float
-) -> tuple[Tensor, Tensor]:
-    """The same from each entry's rank among the sorted entries of the other kind: nothing waits for a device."""
-    reach = matrix + margin
-    far = where_else(negatives, matrix, torch.inf).sort(1).values
-    near = where_else(positives, reach, -torch.inf).sort(1).values
-    pulled = torch.searchsorted(far, reach) * positives
-    pushed = (matrix.shape[1] - torch.searchsorted(near, matrix, right=True)) * negatives
-    return (pulled - pushed).to(matrix.dtype), pulled.sum(dtype=matrix.dtype)

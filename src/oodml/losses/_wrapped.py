@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from oodml.losses._base import Loss, Tuples
-from oodml.miners._base import Pairs, Triplets, check_batch
+from oodml.miners._base import Pairs, Triplets, check_batch, without_autocast
 from oodml.miners._listed import checked
 
 
@@ -27,7 +27,7 @@ class Wrapped(Loss):
 
     def forward(self, embeddings: Tensor, labels: Tensor, tuples: Tuples | None = None) -> Tensor:
         check_batch(embeddings, labels, self.num_classes)
-        with torch.autocast(embeddings.device.type, enabled=False):
+        with without_autocast(embeddings):
             exact = embeddings if embeddings.dtype == torch.float64 else embeddings.float()
             if tuples is None:
                 return self.module(exact, labels)

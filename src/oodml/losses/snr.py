@@ -8,13 +8,14 @@ import torch
 from torch import Tensor
 
 from oodml.losses import register_loss
+from oodml.losses._all_triplets import all_triplets_mean
 from oodml.losses._base import Tuples
-from oodml.losses._distances import Distances, active_mean, all_triplets_mean
+from oodml.losses._distances import Distances, active_mean
 from oodml.losses._tuples import TupleLoss
 from oodml.miners import Miner
 from oodml.miners._autograd import first_order
 from oodml.miners._checks import require_not_negative
-from oodml.miners._distances import diagonal, positives_and_negatives
+from oodml.miners._distances import diagonal
 
 _SMALLEST = 1e-8  # ‖c‖² that noise is divided by
 
@@ -84,8 +85,7 @@ class SNR(TupleLoss):
     def compute(self, embeddings: Tensor, labels: Tensor, tuples: Tuples | None, anchors: int | None = None) -> Tensor:
         ratios = relative_noise(embeddings, anchors)
         if self.takes_all_triplets(tuples):
-            masks = positives_and_negatives(labels, anchors)
-            value = all_triplets_mean(ratios, *masks, self.margin, of_active=True)
+            value = all_triplets_mean(ratios, labels, self.margin, of_active=True)
         else:
             near, far, mask = self.read_triplets(Distances(embeddings, anchors, unit=True), labels, tuples, ratios)
             value = active_mean(near - far + self.margin, mask)

@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 
 from oodml.losses import register_loss
+from oodml.losses._all_triplets import all_triplets_mean, all_triplets_of_distances
 from oodml.losses._base import Tuples
-from oodml.losses._distances import all_triplets_mean, masked_mean, on_sphere
+from oodml.losses._distances import masked_mean, on_sphere
 from oodml.losses._tuples import TupleLoss
 from oodml.miners import Miner
 from oodml.miners._checks import require_not_negative
-from oodml.miners._distances import positives_and_negatives
 
 
 @register_loss("triplet", paper="Schroff et al. 2015", default_miner="distance", search={"margin": (0.05, 0.5)})
@@ -34,8 +34,9 @@ class Triplet(TupleLoss):
     def compute(self, embeddings: Tensor, labels: Tensor, tuples: Tuples | None, anchors: int | None = None) -> Tensor:
         distances = on_sphere(embeddings, anchors)
         if self.takes_all_triplets(tuples):
-            matrix = distances.squared_matrix if self.squared else distances.matrix
-            return all_triplets_mean(matrix, *positives_and_negatives(labels, anchors), self.margin)
+            if self.squared:
+                return all_triplets_mean(distances.squared_matrix, labels, self.margin)
+            return all_triplets_of_distances(distances, labels, self.margin)
         squared = distances.squared_matrix if self.squared else None
         near, far, mask = self.read_triplets(distances, labels, tuples, squared)
         return masked_mean(torch.relu(near - far + self.margin), mask)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import AbstractContextManager, nullcontext
 from typing import ClassVar, NamedTuple
 
 import torch
@@ -76,7 +77,7 @@ class Miner:
         if distances is None and not self.uses_distances:
             return embeddings.new_empty(rows, 0)
         if distances is None:
-            with torch.autocast(embeddings.device.type, enabled=False):
+            with without_autocast(embeddings):
                 exact = embeddings if embeddings.dtype == torch.float64 else embeddings.float()
                 return distance_matrix(unit_rows(exact), anchors)
         if not isinstance(distances, Tensor) or distances.shape != (rows, len(labels)):
@@ -155,6 +156,12 @@ class PairMiner(Miner):
         raise NotImplementedError
 
 
+def without_autocast(x: Tensor) -> AbstractContextManager[None]:
+    """Autocast switched off for the device of a tensor; nothing to enter where it is off already."""
+    kind = x.device.type
+    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
+
+
 def check_batch(embeddings: Tensor, labels: Tensor, num_classes: int | None = None) -> None:
     """Refuse what no objective can use. Values are looked at on CPU tensors only: on a GPU that would force a sync."""
     for name, value in (("embeddings", embeddings), ("labels", labels)):
@@ -180,8 +187,9 @@ def check_batch(embeddings: Tensor, labels: Tensor, num_classes: int | None = No
 
 
 def _check_values(embeddings: Tensor, labels: Tensor, num_classes: int | None) -> None:
-    # A sum is not finite if any term is not, and costs one pass without a temporary; overflow is told apart below.
-    if not math.isfinite(embeddings.detach().sum().item()) and not torch.isfinite(embeddings.detach()).all():
+    # A norm is not finite if any number is not, and costs one pass without a temporary; overflow is told apart below.
+    values = embeddings.detach()
+    if not math.isfinite(torch.linalg.vector_norm(values).item()) and not torch.isfinite(values).all():
         raise OodmlError("embeddings contain NaN or infinite values; lower the learning rate or look at the inputs.")
     if num_classes is None:
         return

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from typing import Any
 
 import torch
@@ -13,9 +12,9 @@ from oodml.miners._autograd import first_order
 
 # Below the rounding error of ‖x‖² + ‖y‖² − 2xᵀy on the unit sphere; √ε = 1e-4 is what equal points are apart.
 EPSILON = 1e-8
-_SMALLEST = 1e-12  # norm that rows are divided by
+SMALLEST = 1e-12  # norm that rows are divided by
 NOISE = 1e-3  # on the unit sphere two points nearer than this may be equal: their distance is rounding error
-_CLAMPED = 1.0001e-4  # a distance below this is √ε, whichever way its last digit was rounded
+CLAMPED = 1.0001e-4  # a distance below this is √ε, whichever way its last digit was rounded
 
 
 def root(squared: Tensor) -> Tensor:
@@ -28,7 +27,7 @@ class _Unit(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
-        norms = torch.linalg.vector_norm(x, dim=1, keepdim=True).clamp_min(_SMALLEST)
+        norms = torch.linalg.vector_norm(x, dim=1, keepdim=True).clamp_min(SMALLEST)
         unit = x / norms
         ctx.save_for_backward(unit, norms)
         return unit
@@ -53,7 +52,7 @@ def unit_rows_at_once(x: Tensor) -> Tensor:
     """
     dim = x.shape[1]
     scale = _constant((dim,), dim**-0.5, x.dtype, x.device)
-    return torch.nn.functional.rms_norm(x, (dim,), scale, _SMALLEST**2 / dim)
+    return torch.nn.functional.rms_norm(x, (dim,), scale, SMALLEST**2 / dim)
 
 
 def where_else(mask: Tensor, values: Tensor, otherwise: float) -> Tensor:
@@ -173,38 +172,8 @@ class _Euclidean(torch.autograd.Function):
     @first_order
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         x, references, distances = ctx.saved_tensors
-        moved = torch.ops.aten.threshold_backward(gradient, distances, _CLAMPED)  # 0 where the distance was clamped
+        moved = torch.ops.aten.threshold_backward(gradient, distances, CLAMPED)  # 0 where the distance was clamped
         return _sum_of_differences(moved.div_(distances), x, references, ctx.unit), None, None
-
-
-class _DirectionsApart(torch.autograd.Function):
-    """√max(‖x_i/‖x_i‖ − x_j/‖x_j‖‖², ε), the cosines C and norms read off one product X Xᵀ.
-
-    With symmetric weights W of the differences, the gradient of row i is −Σ_j W_ij (u_j − C_ij u_i) / ‖x_i‖.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        products = x @ x.T
-        squares = products.diagonal()
-        overflow = not math.isfinite(squares.sum().item())
-        inverse = squares.clamp_min(_SMALLEST**2).rsqrt()
-        cosines = products.mul_(inverse[:, None]).mul_(inverse)
-        if overflow:  # ∞ · 0; rows too long to be squared count as 0, as `unit_rows` has them
-            cosines.nan_to_num_(0.0)
-        norms = cosines.diagonal()
-        distances = torch.sub(norms[:, None] + norms, cosines, alpha=2).clamp_min_(EPSILON).sqrt_()
-        ctx.save_for_backward(x, inverse, cosines, distances)
-        return distances
-
-    @staticmethod
-    @first_order
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        x, inverse, cosines, distances = ctx.saved_tensors
-        weights = torch.ops.aten.threshold_backward(gradient, distances, _CLAMPED).div_(distances)
-        weights = (weights + weights.T).neg_()
-        weights.diagonal().sub_((weights * cosines).sum(1))
-        return weights.mul_(inverse[:, None]).mul_(inverse) @ x
 
 
 def _squared(x: Tensor, references: Tensor) -> Tensor:
@@ -249,15 +218,6 @@ def distance_matrix(embeddings: Tensor, anchors: int | None = None, unit: bool =
     """
     x = embeddings if anchors is None else embeddings[:anchors]
     return _Euclidean.apply(x, embeddings.detach(), unit)
-
-
-def direction_distances(x: Tensor) -> Tensor:
-    """`distance_matrix` of `unit_rows`, (b, d) -> (b, b), with no pass over the rows but the two products.
-
-    For a CPU, where those passes are what a small batch waits for. On a GPU every pass is a launch, however small what
-    it goes over, and this takes more of them.
-    """
-    return _DirectionsApart.apply(x)
 
 
 def same_class(labels: Tensor, anchors: int | None = None) -> Tensor:
