@@ -172,6 +172,19 @@ def test_a_learning_rate_of_the_users_is_taken_as_it_is(name):
         assert build(name, lr=lr).param_groups(0.1)[0]["lr"] == lr
 
 
+@pytest.mark.parametrize("name", PROXY)
+def test_an_optimiser_of_proxies_is_read_back_without_trust(name, tmp_path):
+    """`torch.load` knows plain numbers only, unless it is told to run whatever the file says."""
+    embeddings, labels = batch()
+    loss = build(name)
+    optimiser = torch.optim.Adam(loss.param_groups(1e-5))
+    loss(embeddings, labels).backward()
+    optimiser.step()
+    torch.save(optimiser.state_dict(), tmp_path / "optimiser.pt")
+    read = torch.load(tmp_path / "optimiser.pt", weights_only=True)
+    assert read["param_groups"][0]["lr"] == loss_record(name).defaults["lr"]
+
+
 @pytest.mark.parametrize("name", PROXY + PAIR)
 def test_int32_labels_are_welcome(name):
     embeddings, labels = batch()

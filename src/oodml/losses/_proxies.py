@@ -19,8 +19,8 @@ Init = Literal["uniform", "normal", "kaiming"]
 class PaperRate(float):
     """A default learning rate: the papers', beside a model that learns at 1e-5. A rate of the user's is a plain number.
 
-    A number still, so that records, tables, `oodml methods` and optimisers take it as any other. Whoever trains a model
-    that learns faster can tell it by its type, and lift it: proxies at the papers' 1e-5 would then stand still.
+    A number still, so that records, tables and `oodml methods` take it as any other. Whoever trains a model that learns
+    faster can tell it by its type, and lift it: proxies at the papers' 1e-5 would then stand still.
     """
 
 
@@ -87,4 +87,5 @@ class ProxyLoss(Loss):
         return None
 
     def param_groups(self, base_lr: float) -> list[dict[str, Any]]:
-        return param_group(list(self.parameters()), self.lr)
+        # A plain number: an optimiser saves it, and `torch.load` refuses types that it does not know.
+        return param_group(list(self.parameters()), float(self.lr))

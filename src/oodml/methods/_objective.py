@@ -81,7 +81,9 @@ def own_groups(objective: Loss, base_lr: float) -> list[dict[str, Any]]:
     The papers' are meant beside a model that learns at 1e-5; a rate that the user chose is left alone.
     """
     groups = objective.param_groups(base_lr)
-    return [{**g, "lr": max(float(g["lr"]), base_lr)} if isinstance(g["lr"], PaperRate) else g for g in groups]
+    if not isinstance(getattr(objective, "lr", None), PaperRate):
+        return groups
+    return [{**group, "lr": max(group["lr"], base_lr)} for group in groups]
 
 
 def check_loss_base(spec: Spec, method: str) -> None:
