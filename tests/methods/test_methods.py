@@ -62,6 +62,14 @@ def test_plain_is_the_loss_on_the_head():
     assert method.loss(batch, embedder, 0).item() == pytest.approx(expected(embeddings, batch.labels).item())
 
 
+@pytest.mark.parametrize(("given", "expected"), [({}, 2e-3), ({"lr": 5e-4}, 5e-4)])
+def test_proxies_learn_at_least_as_fast_as_the_model_unless_a_rate_is_given(given, expected):
+    method = make_method({"name": "arcface", **given})
+    prepared(method)
+    assert [group["lr"] for group in method.param_groups(2e-3)] == [expected]
+    assert [group["lr"] for group in method.param_groups(1e-5)] == [5e-4]
+
+
 @pytest.mark.parametrize("regulariser", ["dropout", "input_noise", "output_noise"])
 def test_regularisers_disturb_training_from_the_given_generator_only(regulariser):
     method = make_method("plain", loss="multisimilarity", **{regulariser: 0.3})
