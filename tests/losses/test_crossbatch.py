@@ -263,6 +263,15 @@ def test_batch_larger_than_the_memory_leaves_its_last_rows():
     assert stored == {tuple(row) for row in F.normalize(x)[-4:].tolist()}
 
 
+def test_labels_are_remembered_whole_when_a_later_batch_has_narrow_ones():
+    loss, (x, y) = build("ntxent", memory_size=10), batches(1)[0]
+    loss(x, y + 256)
+    apart = loss.eval()(x, y)
+    torch.testing.assert_close(loss(x, y.to(torch.uint8)), apart)  # classes 256.. are not classes 0..
+    loss.train()(x, y.to(torch.uint8))
+    assert torch.equal(loss.memory_labels, torch.cat([y[2:] + 256, y]))
+
+
 def test_explicit_tuples_index_batch_then_memory():
     loss, steps = build("triplet"), batches(2)
     loss(*steps[0])

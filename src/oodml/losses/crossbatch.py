@@ -81,7 +81,7 @@ class CrossBatch(Loss):
         known, references = labels, embeddings
         if self.filled:
             references = torch.cat([embeddings, self.memory[: self.filled].to(embeddings.dtype)])
-            known = torch.cat([labels, self.memory_labels[: self.filled].to(labels.dtype)])
+            known = torch.cat([labels, self.memory_labels[: self.filled]])  # int64: no label is cut to a narrow batch's
         remembered = self.filled > 0 and tuples is None
         value = self.base.compute(references, known, tuples, len(labels) if remembered else None)
         if self.training and self.waiting == 0:
