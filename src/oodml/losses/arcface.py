@@ -71,7 +71,7 @@ class ArcFace(ProxyLoss):
         margin: m, in radians.
         clamp_negative: the authors' form: every cosine is clamped at 1e-10 from below, so a centre further than 90°
             away (about half of them at the start) neither pulls nor pushes.
-        lr: learning rate of the centres; unless given, at least the model's.
+        lr: learning rate of the centres; unless given, `oodml.train` takes at least the model's.
     """
 
     def __init__(

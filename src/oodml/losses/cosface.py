@@ -36,7 +36,7 @@ class CosFace(ProxyLoss):
     Args:
         scale: s, the radius of the sphere.
         margin: m, on the cosine.
-        lr: learning rate of the centres; unless given, at least the model's.
+        lr: learning rate of the centres; unless given, `oodml.train` takes at least the model's.
     """
 
     def __init__(

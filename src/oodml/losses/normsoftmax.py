@@ -35,7 +35,7 @@ class NormSoftmax(ProxyLoss):
 
     Args:
         temperature: T.
-        lr: learning rate of the centres; unless given, at least the model's.
+        lr: learning rate of the centres; unless given, `oodml.train` takes at least the model's.
     """
 
     def __init__(

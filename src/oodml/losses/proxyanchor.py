@@ -43,7 +43,7 @@ class ProxyAnchor(ProxyLoss):
         alpha: α, sharpness of the soft maximum.
         delta: δ, margin on the cosine.
         init: "kaiming" (Kim et al.) or "normal" (N(0, 1)/8, the code of Milbich et al.).
-        lr: learning rate of the proxies; unless given, at least the model's.
+        lr: learning rate of the proxies; unless given, `oodml.train` takes at least the model's.
     """
 
     def __init__(

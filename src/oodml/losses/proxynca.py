@@ -40,7 +40,7 @@ class ProxyNCA(ProxyLoss):
     Args:
         radius: r, both vectors are scaled to this norm.
         squared: squared Euclidean distances; False: plain ones.
-        lr: learning rate of the proxies; unless given, at least the model's.
+        lr: learning rate of the proxies; unless given, `oodml.train` takes at least the model's.
     """
 
     def __init__(

@@ -33,7 +33,7 @@ class ProxyNCAPlus(ProxyLoss):
 
     Args:
         temperature: T.
-        lr: learning rate of the proxies; unless given, at least the model's.
+        lr: learning rate of the proxies; unless given, `oodml.train` takes at least the model's.
     """
 
     def __init__(

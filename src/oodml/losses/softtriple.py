@@ -71,7 +71,7 @@ class SoftTriple(ProxyLoss):
         gamma: γ, temperature among the centres of a class.
         margin: δ.
         tau: τ, weight of R.
-        lr: learning rate of the centres; unless given, at least the model's.
+        lr: learning rate of the centres; unless given, `oodml.train` takes at least the model's.
     """
 
     def __init__(
