@@ -12,7 +12,7 @@ from PIL import Image
 
 import oodml
 from oodml import OodmlError
-from oodml.data import PICTURE_EXTENSIONS, DefaultSplit, build_dataset, load_dataset
+from oodml.data import PICTURE_EXTENSIONS, DefaultSplit, build_dataset, load_dataset, load_images
 from oodml.data._sources import FileSource, TarSource
 
 
@@ -147,6 +147,14 @@ def test_a_link_to_pictures_elsewhere_is_walked(birds: Path, tmp_path: Path):
     for name in ("crow", "gull"):
         (tmp_path / "linked" / name).symlink_to(birds / name)
     assert len(load_dataset("folder", root=tmp_path / "linked")) == 7
+
+
+def test_a_link_to_no_picture_is_one_that_cannot_be_read(birds: Path, cache: Path):
+    for name, target in (("gone.jpg", "nowhere.jpg"), ("self.jpg", "self.jpg")):
+        (birds / "crow" / name).symlink_to(target)
+    ds = load_dataset("folder", root=birds)
+    with pytest.warns(UserWarning, match=r"2 of 20 pictures .* cannot be read: crow/gone\.jpg .*; crow/self\.jpg "):
+        assert len(load_images(ds, quiet=True).dataset) == 18
 
 
 def test_indices_of_classes(birds: Path):

@@ -31,9 +31,10 @@ from oodml.data._sources import ArraySource, Source
 CHUNK_PIXELS = 16
 CHUNK_BYTES = 3 * CHUNK_PIXELS
 _BLOCK = 32  # pictures a worker decodes between two reports
-# What the system says of a broken file, a folder in its place, or a header that points out of it. Anything else (a
-# failing disk, a lost server, too many open files, missing rights) may pass, and the verdict is kept with the cache.
-_FAULTS_OF_A_FILE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EINVAL, errno.EOVERFLOW)
+# What the system says of a broken file, a link to nothing or to itself, a folder in its place, or a header that points
+# out of it. Anything else (a failing disk, a lost server, too many open files, missing rights) may pass, and the
+# verdict is kept with the cache.
+_FAULTS_OF_A_FILE = (errno.ENOENT, errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.EINVAL, errno.EOVERFLOW)
 
 
 class Report(NamedTuple):

@@ -63,13 +63,17 @@ class FileSource:
             return upright_rgb(picture, shrink_to)
 
     def fingerprint(self) -> str:
-        return digest(f"{name}\0{s.st_size}\0{s.st_mtime_ns}" for name in self.names for s in [self._stat(name)])
+        return digest(map(self._state, self.names))
 
     def subset(self, indices: np.ndarray) -> FileSource:
         return FileSource(self.root, [self.names[i] for i in indices])
 
-    def _stat(self, name: str) -> os.stat_result:
-        return os.stat(self.root / name)  # noqa: PTH116 - 12,000 of these; os.stat is the quick one
+    def _state(self, name: str) -> str:
+        try:
+            found = os.stat(self.root / name)  # noqa: PTH116 - 12,000 of these; os.stat is the quick one
+        except OSError:  # a link to nothing, say: reading the picture tells why, and leaves it out
+            return f"{name}\0"
+        return f"{name}\0{found.st_size}\0{found.st_mtime_ns}"
 
 
 class TarSource:
