@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 
 from oodml import OodmlError
 from oodml.cli._app import app
+from oodml.cli._pictures_in import open_pictures
 from oodml.shift import load_splits
 
 for module in (
@@ -234,6 +235,18 @@ def test_shift_places_a_folder_of_loose_pictures_and_names_shared_ones(zoo: Path
     for i in range(2):
         assert f"class3/{i}.png" in shown.stdout
         assert f"copy{i}.png" in shown.stdout
+
+
+def test_a_target_of_linked_class_folders_is_read(zoo: Path, tmp_path: Path) -> None:
+    for c in range(2):
+        (tmp_path / f"class{c}").symlink_to(zoo / "zoo" / f"class{c}")
+    assert len(open_pictures(str(tmp_path))) == 16
+
+
+def test_hidden_files_beside_loose_pictures_are_no_pictures(zoo: Path, tmp_path: Path) -> None:
+    shutil.copytree(zoo / "target", tmp_path / "target")
+    (tmp_path / "target" / "._new0.png").write_bytes(b"what macOS leaves on other disks")
+    assert len(open_pictures(str(tmp_path / "target"))) == 22
 
 
 def test_shift_without_classes_still_measures(zoo: Path) -> None:

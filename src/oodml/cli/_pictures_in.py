@@ -83,11 +83,12 @@ def open_pictures(name: str, root: Path | None = None) -> Dataset:
     folder = Path(name).expanduser()
     if name in list_datasets() or not folder.is_dir():
         return open_dataset(name, root)
-    if not any(_is_picture(p) for p in folder.rglob("*")):
-        raise OodmlError(f"No pictures in {folder}: give a folder that has some, with or without class folders.")
-    loose = sorted(p.name for p in folder.iterdir() if _is_picture(p))
-    if not loose or any(p.is_dir() and not p.name.startswith(".") for p in folder.iterdir()):
+    shown = [p for p in folder.iterdir() if not p.name.startswith(".")]
+    loose = sorted(p.name for p in shown if _is_picture(p))
+    if any(p.is_dir() for p in shown):
         return open_dataset(name, root)
+    if not loose:
+        raise OodmlError(f"No pictures in {folder}: give a folder that has some, with or without class folders.")
     return build_dataset("folder", FileSource(folder, loose), ["pictures"] * len(loose))
 
 
