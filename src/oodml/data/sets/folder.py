@@ -9,7 +9,7 @@ import numpy as np
 
 from oodml._errors import OodmlError
 from oodml.data._dataset import Dataset, build_dataset, halves
-from oodml.data._folders import LAYOUT, read_class_folders
+from oodml.data._folders import LAYOUT, PICTURE_EXTENSIONS, read_class_folders
 from oodml.data._registries import register_dataset
 
 
@@ -29,7 +29,8 @@ def load_folder(
     if not path.exists():
         raise OodmlError(f"No folder or tar at {path.absolute()}: check the root (--root). Expected {LAYOUT}.")
     found = read_class_folders(path)
-    notes = [f"{found.ignored} files that are no pictures in class folders were ignored."] if found.ignored else []
+    kinds = f"{', '.join(PICTURE_EXTENSIONS[:-1])} or {PICTURE_EXTENSIONS[-1]}"
+    notes = [f"Files ignored, for they are no {kinds} in a class folder: {found.ignored}."] if found.ignored else []
     ds = build_dataset(
         "folder",
         found.source,
