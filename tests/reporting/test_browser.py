@@ -136,6 +136,9 @@ def test_galleries_show_pictures_with_right_and_wrong_marked(page):
     assert all(sizes)
     assert gallery.locator(".picture.wrong").count() >= 1
     assert gallery.locator(".picture.right").count() >= 1
+    method = gallery.locator("select[data-switch='method']").input_value()  # said in words too: with one, no switch is
+    said = gallery.locator("p").first.inner_text()
+    assert said.startswith(f"{method}: ") and "queries searched" in said
     first = gallery.locator(".picture.wrong").first
     first.scroll_into_view_if_needed()
     first.hover()

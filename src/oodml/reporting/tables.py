@@ -108,7 +108,7 @@ def made_table(material: Material) -> str:
         "hardware": _values(_hardware(r) for r in results),
         "versions": _values(", ".join(f"{k} {v}" for k, v in r.get("versions", {}).items()) for r in results),
         "commit": _values(r.get("git_commit") or "" for r in results),
-        "notes of the runs": _values(note for r in results for note in r.get("notes", [])),
+        "notes of the runs": _values((note for r in results for note in r.get("notes", [])), " "),  # they are sentences
     }
     return html_table(["", ""], [(key, value) for key, value in facts.items() if value], "how-it-was-made")
 
@@ -134,8 +134,8 @@ def _hardware(result: dict[str, Any]) -> str:
     return f"{result['device']}, {result.get('processes', 1)} process(es), {result.get('threads', '?')} thread(s) a run"
 
 
-def _values(values: Iterable[str]) -> str:
-    return "; ".join(dict.fromkeys(value for value in values if value))
+def _values(values: Iterable[str], between: str = "; ") -> str:
+    return between.join(dict.fromkeys(value for value in values if value))
 
 
 def settings_text(material: Material) -> str:

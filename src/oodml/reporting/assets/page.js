@@ -262,7 +262,7 @@ function showGallery(place, item, pictures) {
   place.replaceChildren();
   if (!item) { place.append(element("p", { class: "muted" }, "No embeddings were kept for this method and split.")); return; }
   const percent = (100 * item.recall).toFixed(1);
-  place.append(element("p", { class: "muted" }, `${item.searched} queries searched, ${percent} % of them right at the first neighbour.`));
+  place.append(element("p", { class: "muted" }, `${item.method}: ${item.searched} queries searched, ${percent} % of them right at the first neighbour.`));
   if (!item.queries.length) place.append(element("p", {}, "None of them fails."));
   for (const query of item.queries) {
     const row = element("div", { class: "query" }, picture(query.picture, item, pictures), element("span", { class: "arrow", "aria-hidden": "true" }, "→"));
@@ -275,7 +275,7 @@ function showGallery(place, item, pictures) {
   const pairs = element("div", { class: "pairs" });
   for (const [count, first, second] of item.confusions) {
     if (pictures[item.data]?.[first[0]] && pairs.childElementCount < 3) {
-      pairs.append(element("div", { class: "pair" }, picture(first, item, pictures), picture(second, item, pictures), element("span", {}, `${count} times`)));
+      pairs.append(element("div", { class: "pair" }, picture(first, item, pictures), picture(second, item, pictures), element("span", {}, count === 1 ? "once" : `${count} times`)));
     }
   }
   const rows = item.confusions.map(([count, first, second]) => element("tr", {}, element("td", {}, first[1]), element("td", { class: "words" }, second[1]), element("td", {}, String(count))));
