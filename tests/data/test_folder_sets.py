@@ -167,7 +167,7 @@ def test_indices_of_classes(birds: Path):
 def test_a_class_of_one_picture_is_kept_and_named(birds: Path):
     (birds / "owl").mkdir()
     Image.new("RGB", (9, 9)).save(birds / "owl" / "a.png")
-    with pytest.warns(UserWarning, match="single picture and cannot form a positive pair: 'owl'"):
+    with pytest.warns(UserWarning, match="positive pair: 'owl'. It is kept"):
         ds = load_dataset("folder", root=birds)
     assert "owl" in ds.classes
 
@@ -177,7 +177,7 @@ def test_bad_roots_say_what_is_expected(tmp_path: Path, picture):
         load_dataset("folder")
     with pytest.raises(OodmlError, match=r"Unknown option of data set 'folder': 'rot'. Did you mean 'root'"):
         load_dataset({"name": "folder", "rot": tmp_path})
-    with pytest.raises(OodmlError, match=r"No folder or tar at .*nowhere"):
+    with pytest.raises(OodmlError, match=r"No folder or tar at .*nowhere: check the path"):
         load_dataset("folder", root=tmp_path / "nowhere")
     with pytest.raises(OodmlError, match="No pictures found"):
         load_dataset("folder", root=tmp_path)

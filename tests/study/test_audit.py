@@ -97,9 +97,9 @@ def test_an_audit_answers_inside_its_time(audited):
 
 def test_what_was_left_out_is_said(audited):
     told = " ".join(audited[0].notes)
-    assert "1 of 50 pictures cannot be read" in told
-    assert "1 classes with fewer than 4 readable pictures" in told
-    assert "1 files that are no pictures" in told
+    assert "1 of 50 pictures cannot be read and were left out; `oodml datasets FOLDER --check` names them." in told
+    assert "Left out for having fewer than 4 readable pictures: 1 class." in told
+    assert "in a class folder: 1." in told
     assert "1 of the target's pictures cannot be read" in told
     assert "Not tried in the time given: proxyanchor" in told
 

@@ -179,8 +179,12 @@ def build_dataset(
 
 def _lonely_warning(lonely: list[str]) -> str:
     shown = ", ".join(repr(c) for c in lonely[:5]) + (f" and {len(lonely) - 5} more" if len(lonely) > 5 else "")
-    count = f"{len(lonely)} class has" if len(lonely) == 1 else f"{len(lonely)} classes have"
+    if len(lonely) == 1:
+        return (
+            f"1 class has a single picture and cannot form a positive pair: {shown}. "
+            "It is kept and serves as a negative; add pictures or remove the folder."
+        )
     return (
-        f"{count} a single picture and cannot form a positive pair: {shown}. "
+        f"{len(lonely)} classes have a single picture and cannot form a positive pair: {shown}. "
         "They are kept and serve as negatives; add pictures or remove the folders."
     )

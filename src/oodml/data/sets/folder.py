@@ -27,7 +27,7 @@ def load_folder(
         raise OodmlError(f"The data set 'folder' needs a root (--root): a folder or a .tar laid out as {LAYOUT}.")
     path = Path(root).expanduser()
     if not path.exists():
-        raise OodmlError(f"No folder or tar at {path.absolute()}: check the root (--root). Expected {LAYOUT}.")
+        raise OodmlError(f"No folder or tar at {path.absolute()}: check the path. Expected {LAYOUT}.")
     found = read_class_folders(path)
     kinds = f"{', '.join(PICTURE_EXTENSIONS[:-1])} or {PICTURE_EXTENSIONS[-1]}"
     notes = [f"Files ignored, for they are no {kinds} in a class folder: {found.ignored}."] if found.ignored else []

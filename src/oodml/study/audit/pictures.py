@@ -73,7 +73,10 @@ def open_folder(
     before = len(dataset)
     dataset = load_images(dataset, quiet=quiet).dataset
     if len(dataset) < before:
-        notes.append(f"{before - len(dataset)} of {before} pictures cannot be read and were left out.")
+        notes.append(
+            f"{before - len(dataset)} of {before} pictures cannot be read and were left out; `oodml datasets FOLDER "
+            "--check` names them."
+        )
     rows = _usable(dataset, notes)
     _check_classes(len(np.unique(dataset.labels[rows])), dataset, folder)
     return Opened(spec, sample, dataset, rows, notes)
@@ -137,7 +140,8 @@ def _usable(dataset: Dataset, notes: list[str]) -> np.ndarray:
     least = FEWEST_PICTURES if (sizes >= FEWEST_PICTURES).sum() >= FEWEST_CLASSES else 2
     small = int(((sizes > 0) & (sizes < least)).sum())
     if small:
-        notes.append(f"{small} classes with fewer than {least} readable pictures were left out.")
+        left_out = "1 class" if small == 1 else f"{small} classes"
+        notes.append(f"Left out for having fewer than {least} readable pictures: {left_out}.")
     return np.flatnonzero(sizes[dataset.labels] >= least)
 
 
