@@ -227,6 +227,14 @@ def test_the_command_prints_the_answer_and_writes_the_page(audited, pictures, mo
     assert all(escape(sentence) in page for sentence in json.loads((audited[1] / "audit.json").read_text())["answer"])
 
 
+def test_a_target_of_one_picture_is_refused_and_leaves_nothing(cache, pictures, tmp_path):
+    (tmp_path / "target").mkdir()
+    Image.new("RGB", (40, 40), "red").save(tmp_path / "target" / "one.png")
+    with pytest.raises(oodml.OodmlError, match="target has 1 that can be read: give at least 3"):
+        audit(pictures, open_pictures(str(tmp_path / "target")), 3, tmp_path / "out", quiet=True, backbone="tiny")
+    assert not (tmp_path / "out").exists()
+
+
 def test_any_study_forecasts_for_other_pictures(audited, pictures, tmp_path):
     target = write_pictures(tmp_path / "target", 3, 5, seed=4, offset=20)
     before = (audited[1] / "forecast.json").read_text()

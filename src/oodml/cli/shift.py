@@ -38,9 +38,12 @@ def shift(
     The distance of TARGET from TRAIN, its place among the shifts inside TRAIN, and the pictures both share.
     """
     import oodml
+    from oodml.study.audit.pictures import check_many
 
     opened = [open_pictures(train, train_root), open_pictures(target, target_root)]  # both, before anything is computed
     source, other = (describe(ds, backbone, weights) for ds in opened)
+    for each in (source, other):
+        check_many(each.ds)
     rows: list[tuple[Any, ...]] = [
         ("images", f"{len(source.ds):,} and {len(other.ds):,}"),
         ("FID over images", f"{oodml.fid(source.features, other.features):.2f}"),

@@ -16,7 +16,7 @@ from oodml.models import extract_features
 from oodml.study.audit.sizing import Clock, affordable_views, reduction
 
 FEWEST_CLASSES, FEWEST_PICTURES = 4, 4
-MOST_TARGET_PICTURES = 600
+FEWEST_TARGET_PICTURES, MOST_TARGET_PICTURES = 3, 600  # KID needs three; they hardly tell a shift, one tells none
 STARTING_PICTURES, TIMED_PICTURES = 8, 64  # the first pay for starting the backbone, the others tell its speed
 
 
@@ -131,7 +131,17 @@ def read_target(dataset: Dataset, backbone: str, notes: list[str], quiet: bool =
     readable = load_images(dataset, quiet=quiet).dataset
     if len(readable) < len(dataset):
         notes.append(f"{len(dataset) - len(readable)} of the target's pictures cannot be read and were left out.")
+    check_many(readable)
     return readable, extract_features(readable, backbone, quiet=quiet)
+
+
+def check_many(dataset: Dataset) -> None:
+    """Refuse a handful of pictures whose distance from others would mean nothing, before anything is written."""
+    if len(dataset) < FEWEST_TARGET_PICTURES:
+        raise OodmlError(
+            f"A shift lies between two sets of pictures, and {dataset.source.place} has {len(dataset)} that can be "
+            f"read: give at least {FEWEST_TARGET_PICTURES}, better fifty or more."
+        )
 
 
 def _usable(dataset: Dataset, notes: list[str]) -> np.ndarray:
