@@ -62,6 +62,14 @@ def test_two_scales_of_shift_on_one_page_are_said(material, monkeypatch, scale):
     assert ("between class means" in progression_chart(material).caption) == (scale != 1)
 
 
+@pytest.mark.parametrize("first", [-2, 0])
+def test_the_way_to_easier_splits_is_told_where_there_is_one(material, monkeypatch, first):
+    steps = [{"step": first + i, "fid": fid, "chosen": True} for i, fid in enumerate(material.table.fids)]
+    monkeypatch.setattr(type(material), "json", lambda self, name: steps)
+    caption = progression_chart(material).caption
+    assert ("to the left: swaps to easier splits" in caption) == (first < 0) and "removals of classes." in caption
+
+
 def test_the_page_gets_plain_json(charts):
     for chart in charts:
         data = json.loads(json.dumps(chart_data(chart), allow_nan=False))

@@ -125,6 +125,7 @@ def test_splits_are_named_in_the_order_of_the_shift_that_is_shown(audited):
     assert audited[0].table.splits == [split.name for split in splits]
     steps = json.loads((audited[1] / "progression.json").read_text())
     assert len({step["fid"] for step in steps if step["chosen"]}) == len(splits)
+    assert steps[0]["step"] < 0 < steps[-1]["step"]  # an audit builds easier splits too
 
 
 def test_splits_measured_in_another_order_change_names_and_keep_their_classes():

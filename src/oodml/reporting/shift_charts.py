@@ -136,6 +136,8 @@ def progression_chart(material: Material) -> Chart | None:
     )
     view = View([every, marked], "step of the construction", "FID")
     caption = "Swaps, then removals of classes."
+    if steps[0]["step"] < 0:
+        caption = f"From step 0 to the right: {caption.lower()} From there to the left: swaps to easier splits."
     if not np.isclose([s["fid"] for s in chosen], min(material.table.fids), rtol=1e-3).any():
         # An audit measures its splits again, on the scale that a target without classes can be placed on.
         caption += " This FID is between class means, by which splits are built; elsewhere here it is between pictures."

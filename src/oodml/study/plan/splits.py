@@ -112,8 +112,10 @@ def _keep(splits: Splits, store: Store) -> None:
 
 
 def keep_progression(splits: Splits, store: Store) -> None:
-    """Write every step of the splits' construction, and which of them were chosen; nothing where none is known."""
-    chosen = {split.fid for split in splits}
-    steps = [{"step": i, "fid": s["fid"], "chosen": s["fid"] in chosen} for i, s in enumerate(splits.progression)]
+    """Write every step of the splits' construction, counted from its start (below 0: to easier splits), and which of
+    them were chosen; nothing where none is known."""
+    chosen, walk = {split.fid for split in splits}, splits.progression
+    start = next((i for i, s in enumerate(walk) if s.get("stage") == "start"), 0)
+    steps = [{"step": i - start, "fid": s["fid"], "chosen": s["fid"] in chosen} for i, s in enumerate(walk)]
     if steps:
         store.write_json(PROGRESSION, steps)
