@@ -62,6 +62,20 @@ def test_one_split_is_ranked_by_its_mean():
     assert board["metrics"]["recall@1"]["leave_one_out_error"] is None
 
 
+def test_splits_of_one_shift_are_ranked_by_the_mean_over_all_of_them():
+    scores = {"a": (0.9, 0.1), "b": (0.6, 0.6), "c": (0.7,)}
+    rows = [
+        Row(method, f"s{i}", 0.0, seed, {"recall@1": value + 0.02 * seed})
+        for method, values in scores.items()
+        for i, value in enumerate(values)
+        for seed in (0, 1)
+    ]
+    board = leaderboard(StudyTable(rows))["metrics"]["recall@1"]
+    assert [(row["method"], row["score"]["n"]) for row in board["ranking"]] == [("b", 2), ("a", 2)]
+    assert [row["score"]["mean"] for row in board["ranking"]] == pytest.approx([0.61, 0.51])
+    assert board["not_ranked"] == ["c"]
+
+
 def test_people_read_per_cent():
     text = as_markdown(leaderboard(table(), ["recall@1"]), "Mine")
     lines = text.splitlines()

@@ -52,11 +52,7 @@ def _planned_methods(table: StudyTable) -> list[str]:
 
 def ranking(table: StudyTable, metric: str) -> dict[str, Estimate]:
     """Best first: by AGS, or by the mean where all splits have one FID and there is nothing to integrate over."""
-    if len(set(table.fids)) > 1:
-        return table.ags(metric)
-    cells = {method: table.cell(metric, method, table.splits[0]) for method in table.methods}
-    found = {method: cell for method, cell in cells.items() if cell is not None}
-    return dict(sorted(found.items(), key=lambda item: -item[1].mean))
+    return table.ags(metric) if len(set(table.fids)) > 1 else table.mean_over_splits(metric)
 
 
 def as_markdown(board: dict[str, Any], title: str = "Leaderboard") -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations
@@ -134,11 +134,18 @@ class StudyTable:
 
     def ags(self, metric: str) -> dict[str, Estimate]:
         """AGS of every method, best first; one that lacks a split for any of its seeds is not ranked."""
+        return self._ranked(metric, lambda scores: ags(self.fids, scores))
+
+    def mean_over_splits(self, metric: str) -> dict[str, Estimate]:
+        """The same by the plain mean, for splits of one shift: there is nothing to integrate over."""
+        return self._ranked(metric, lambda scores: float(np.mean(scores)))
+
+    def _ranked(self, metric: str, summed_up: Callable[[Sequence[float]], float]) -> dict[str, Estimate]:
         result = {}
         for method, grid in zip(self.methods, self.scores(metric), strict=True):
             own = grid[:, ~np.isnan(grid).all(axis=0)]
             if own.size and not np.isnan(own).any():
-                result[method] = estimate([ags(self.fids, own[:, seed]) for seed in range(own.shape[1])])
+                result[method] = estimate([summed_up(own[:, seed]) for seed in range(own.shape[1])])
         return dict(sorted(result.items(), key=lambda item: -item[1].mean))
 
     def compare(self, metric: str, first: str, second: str) -> Comparison:
