@@ -106,6 +106,31 @@ def test_a_split_of_another_data_set_is_refused_before_anything_is_written(
     assert not (tmp_path / "study").exists()
 
 
+@pytest.mark.parametrize(
+    "second, told",
+    [
+        ({"name": "a", "fid": 4.0}, "need different names; 'a' occurs more than once"),
+        ({"name": "b"}, "'b' does not say its FID and 'a' does"),
+    ],
+)
+def test_splits_that_the_table_would_mix_up_are_refused(noise, study, tmp_path, second, told):
+    classes = noise.classes
+    Split(classes[:6], classes[6:], name="a", fid=1.0, dataset="noise").save(tmp_path / "one.json")
+    Split(classes[6:], classes[:6], dataset="noise", **second).save(tmp_path / "two.json")
+    files = [str(tmp_path / name) for name in ("one.json", "two.json")]
+    with pytest.raises(oodml.OodmlError, match=told):
+        oodml.run_study(study(splits=files), tmp_path / "study", quiet=True)
+    with pytest.raises(oodml.OodmlError, match="`splits` is an empty list"):
+        oodml.run_study(study(splits=[]), tmp_path / "study", quiet=True)
+    assert not (tmp_path / "study").exists()
+
+
+def test_the_default_split_may_stand_in_a_list(noise, study, tmp_path):
+    Split(noise.classes[:5], noise.classes[5:], name="own", dataset="noise").save(tmp_path / "own.json")
+    planned = prepare(study(splits=["default", str(tmp_path / "own.json")]), Store(tmp_path / "study"), quiet=True)
+    assert [run.split.name for run in planned if run.method == "margin"] == ["default", "own"]
+
+
 def test_a_wrong_option_of_the_engine_leaves_no_plan_behind(noise, study, tmp_path):
     with pytest.raises(oodml.OodmlError, match="workers must be at least 1"):
         oodml.run_study(study(), tmp_path / "study", quiet=True, workers=0)

@@ -141,7 +141,7 @@ class Splits(list[Split]):
 
 def save_splits(path: str | Path, splits: Sequence[Split]) -> None:
     """Write a series of splits with its progression as one JSON file, whole or not at all."""
-    _check_names(splits, str(path))
+    check_names(splits, str(path))
     write_json(Path(path), series_to_json(splits))
 
 
@@ -189,7 +189,7 @@ def _read_series(path: Path) -> Splits:
     splits = Splits(
         (Split.from_json(each, f"{path}, split {i}") for i, each in enumerate(listed, 1)), data.get("progression") or ()
     )
-    _check_names(splits, str(path))
+    check_names(splits, str(path))
     return splits
 
 
@@ -250,7 +250,7 @@ def _check_types(data: Mapping[str, Any], origin: str) -> None:
             raise OodmlError(f"{origin}: {key!r} must be {types[0].__name__}, found {data[key]!r}.")
 
 
-def _check_names(splits: Sequence[Split], origin: str) -> None:
+def check_names(splits: Sequence[Split], origin: str) -> None:
     twice = [name for name, count in Counter(split.name for split in splits).items() if count > 1]
     if twice:
         raise OodmlError(

@@ -12,7 +12,7 @@ from oodml.config import split_key
 from oodml.data import Dataset
 from oodml.models import extract_features
 from oodml.shift import Split, Splits, build_splits, load_official, load_splits
-from oodml.shift.split import series_to_json
+from oodml.shift.split import check_names, series_to_json
 from oodml.study.plan.settings import BuildSplits, OfficialSplits, StudyConfig
 from oodml.study.store import Store
 from oodml.training.sets import choose_split
@@ -24,17 +24,33 @@ def choose_splits(study: StudyConfig, dataset: Dataset, store: Store, quiet: boo
     """The study's splits; whatever their origin they are written into its folder, which then needs nothing else."""
     if isinstance(study.splits, BuildSplits):
         return _kept(study.splits, dataset, store) or _build(study.splits, dataset, store, quiet)
-    if study.splits == "default":
-        splits = Splits([choose_split(dataset, "default")])
-    elif isinstance(study.splits, OfficialSplits):
+    if isinstance(study.splits, OfficialSplits):
         splits = official_splits(study.splits, dataset.name)
     else:
-        paths = [study.splits] if isinstance(study.splits, str) else study.splits
-        splits = Splits(split for path in paths for split in load_splits(path))
+        named = [study.splits] if isinstance(study.splits, str) else study.splits
+        splits = Splits(split for name in named for split in _named(name, dataset))
+    _check_series(splits)
     for split in splits:
         _check(split, dataset)
     _keep(splits, store)
     return splits
+
+
+def _named(name: str, dataset: Dataset) -> Splits:
+    return Splits([choose_split(dataset, "default")]) if name == "default" else load_splits(name)
+
+
+def _check_series(splits: Splits) -> None:
+    """Refuse splits whose results would mix in the table, or could not be put in the order of their shift."""
+    if not splits:
+        raise OodmlError("`splits` is an empty list: a study needs at least one split.")
+    check_names(splits, "The study")
+    measured = {split.fid is not None: split.name for split in splits}
+    if len(measured) == 2:
+        raise OodmlError(
+            f"The split {measured[False]!r} does not say its FID and {measured[True]!r} does, so a study cannot put "
+            'them in order of shift. Write the "fid" into its file (`oodml splits show` prints it), or leave one out.'
+        )
 
 
 def _check(split: Split, dataset: Dataset) -> None:
