@@ -241,6 +241,27 @@ def test_a_typo_is_found_before_anything_runs(noise, study, changes, message):
         study(**changes)
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"run": {"selection_metric": "recal@1"}}, "Unknown metric 'recal@1'"),
+        ({"run": {"metrics": ["recal@1"]}}, "Unknown metric 'recal@1'"),
+        ({"methods": ["margni"]}, "Did you mean 'margin'"),
+        ({"shots": [0]}, "shots must be at least 1"),
+        ({"shots": [2], "few_shot": {"lr": -1}}, "lr is a learning rate above 0"),
+        ({"shots": [2], "few_shot": {"lr": [1e-4]}}, "lr is a learning rate above 0"),
+        ({"shots": [2], "few_shot": {"steps": "many"}}, "steps must be at least 1, got 'many'"),
+        ({"transfer": ["cup200"]}, "Did you mean 'cub200'"),
+        ({"transfer": ["folder"]}, "needs a root"),
+        ({"generic": ["tinny"]}, "Did you mean 'tiny'"),
+    ],
+)
+def test_what_would_fail_after_training_is_refused_before(replay, noise, study, tmp_path, changes, message):
+    with pytest.raises(oodml.OodmlError, match=message):
+        oodml.run_study(study(**changes), tmp_path / "study", quiet=True)
+    assert not replay and not (tmp_path / "study").exists()
+
+
 def test_an_unknown_method_is_found_before_anything_runs(noise, study, splits):
     with pytest.raises(oodml.OodmlError, match="Did you mean 'margin'"):
         plan(study(methods=["margn"]), list(load_splits(splits)))

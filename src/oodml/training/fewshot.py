@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
@@ -142,7 +143,7 @@ class Wish:
         at_least("views", self.views, 0)
         if self.exact and self.views is not None:
             raise OodmlError("views are computed once, and exact draws fresh ones a step: give one or the other.")
-        if self.lr != AUTO and (isinstance(self.lr, str) or not 0 < self.lr < float("inf")):
+        if self.lr != AUTO and not (isinstance(self.lr, Real) and 0 < self.lr < float("inf")):
             raise OodmlError(
                 f"lr is a learning rate above 0, or {AUTO!r} to choose it on validation classes; got {self.lr!r}."
             )
@@ -161,8 +162,8 @@ class Wish:
 
 
 def at_least(name: str, value: int | None, least: int) -> None:
-    if value is not None and value < least:
-        raise OodmlError(f"{name} must be at least {least}, got {value}.")
+    if value is not None and (not isinstance(value, Integral) or value < least):
+        raise OodmlError(f"{name} must be at least {least}, got {value!r}.")
 
 
 def _adapt(target: Target, shots: int, wish: Wish) -> FewShot:

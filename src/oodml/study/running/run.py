@@ -32,6 +32,7 @@ from oodml.study.plan import (
     stored_splits,
 )
 from oodml.study.results import load_study, scored_as, scored_labels, smallest_test_set, valid_scores
+from oodml.study.running.checks import check_study
 from oodml.study.statistics import StudyTable
 from oodml.study.store import Store, open_store
 
@@ -74,6 +75,7 @@ def prepare(study: StudyConfig, store: Store, quiet: bool = False, claimed: bool
         _refuse_audit(store)
         store.refuse_strangers("study", MARKS)
         _refuse_another_dataset(study, store)
+    check_study(study)
     dataset = load_dataset(study.dataset)
     splits = choose_splits(study, dataset, store, quiet)
     planned = plan(study, splits)

@@ -1,0 +1,24 @@
+"""What can be known to be wrong with a study before its splits are built and its first run is trained."""
+
+from __future__ import annotations
+
+from oodml.shift import Split
+from oodml.study.follow import shared_dataset
+from oodml.study.plan import StudyConfig, plan
+from oodml.training.fewshot import Wish, at_least
+from oodml.training.pretrained import encoder_specs
+from oodml.training.scoring import check_metrics
+
+_ANY = Split(["a", "b"], ["c", "d"], name="any split")  # splits may take minutes to build, and settings know none
+
+
+def check_study(study: StudyConfig) -> None:
+    """Raise for settings that no run could use, or that would only fail once the runs are trained."""
+    for run in plan(study, [_ANY]):
+        check_metrics((*(run.config.metrics or ()), run.config.selection_metric))
+    for shots in study.shots or ():
+        at_least("shots", shots, 1)
+    Wish(study.episodes, **study.few_shot)
+    for target in study.transfer or ():
+        shared_dataset(target)
+    encoder_specs(study.generic or ())
