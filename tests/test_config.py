@@ -39,6 +39,8 @@ def no_data_is_read(monkeypatch):
         ({"epochs": 3, "steps": 5}, "not both"),
         ({"epochs": 0}, "epochs"),
         ({"lr": -1.0}, "lr"),
+        ({"warmup": float("inf")}, "warmup: input should be a finite number"),
+        ({"metrics": []}, "metrics: tuple should have at least 1 item"),
         ({"batch_size": 10, "samples_per_class": 4}, "does not divide batch_size=10"),
         ({"sampler": "spcc"}, "Did you mean 'spc'"),
         ({"schedule": "cosin"}, "Did you mean 'cosine'"),

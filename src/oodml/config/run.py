@@ -51,7 +51,7 @@ class RunConfig(BaseModel):
     grad_cache    images a chunk of the backbone pass, for batches beyond memory; the loss stays that of the full batch
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True, allow_inf_nan=False)
 
     dataset: str | dict[str, Any] = "glyphs"
     split: Any = "default"
@@ -79,7 +79,7 @@ class RunConfig(BaseModel):
     selection: Literal["val", "val-then-full", "last", "test"] | None = None
     selection_metric: str = "recall@1"
     eval_every: int | None = Field(default=None, ge=1)
-    metrics: tuple[str, ...] | None = None
+    metrics: tuple[str, ...] | None = Field(default=None, min_length=1)
     grad_cache: int | None = Field(default=None, ge=1)
     seed: int = Field(default=0, ge=0)
     protocol: str | None = None
