@@ -180,6 +180,14 @@ def test_start_from_a_split_leaves_other_classes_out() -> None:
     assert all(set(s.train) | set(s.test) <= set(names[:4] + names[6:10]) for s in splits)
 
 
+def test_start_from_a_split_leaves_classes_without_images_out() -> None:
+    features, labels = clusters(12, 4, 3, seed=7)
+    there, names = labels != 3, names_of(12)
+    start = Split(train=names[:6], test=names[6:], name="mine")
+    splits = build_splits(features[there], labels[there], class_names=np.array(names), start=start, n_splits=3)
+    assert splits[0].train == [name for name in names[:6] if name != names[3]] and splits[0].test == names[6:]
+
+
 def test_series_survives_a_file(tmp_path: Any) -> None:
     features, labels = clusters(12, 4, 3, seed=8)
     splits = build_splits(features, labels, class_names=names_of(12), n_splits=3, dataset="toy")

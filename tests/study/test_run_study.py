@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import yaml
+from PIL import Image
 
 import oodml
 from oodml.data import ArraySource, build_dataset, register_dataset
@@ -19,7 +20,7 @@ from oodml.study import follow as study_follow
 from oodml.study import load_study
 from oodml.study.engines import execute as study_execute
 from oodml.study.follow import few_shot_table, transfer_table
-from oodml.study.plan import StudyConfig, plan
+from oodml.study.plan import StudyConfig, load_settings, plan, split_features
 from oodml.study.presets import load_preset_or_file
 from oodml.study.running import prepare
 from oodml.study.store import Store
@@ -425,3 +426,32 @@ def test_generic_encoders_are_scored_again_when_the_splits_change_under_their_na
     for metric in ("recall@1", "recall@1:matched", "nmi"):
         np.testing.assert_array_equal(changed.scores(metric), fresh.scores(metric))
     assert not np.array_equal(changed.scores("nmi"), before.scores("nmi"))
+
+
+@pytest.fixture
+def photographs(tmp_path):
+    """A folder of eight classes of three pictures, none of which can be read in the last class and one in the first."""
+    rng = np.random.default_rng(0)
+    for label in range(8):
+        folder = tmp_path / "photographs" / f"class{label}"
+        folder.mkdir(parents=True)
+        for i in range(3):
+            pixels = np.clip(rng.integers(40, 215, 3) + rng.integers(-30, 30, (16, 16, 3)), 0, 255).astype(np.uint8)
+            Image.fromarray(pixels).save(folder / f"{i}.png")
+    for broken in ("class0/0.png", *(f"class7/{i}.png" for i in range(3))):
+        (tmp_path / "photographs" / broken).write_bytes(b"no picture")
+    return {"name": "folder", "root": str(tmp_path / "photographs")}
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("chosen", ["default", {"n_splits": 2, "backbone": "tiny"}])
+def test_a_study_goes_on_without_pictures_that_cannot_be_read(noise, study, photographs, tmp_path, chosen):
+    run = {"backbone": "tiny", "embedding_dim": 8, "steps": 1, "batch_size": 4, "samples_per_class": 2}
+    settings = study(dataset=photographs, splits=chosen, methods=["margin"], run=run | {"selection": "last"})
+    table = oodml.run_study(settings, tmp_path / "study", quiet=True)
+    assert not np.isnan(table.scores("recall@1:matched")).any(), "its size was that of classes without pictures"
+    assert load_settings(tmp_path / "study")["dataset"] == photographs
+    if chosen != "default":
+        recipe = load_splits(tmp_path / "study/splits.json")[0].provenance["recipe"]
+        features, sample = split_features(recipe, oodml.load_dataset(photographs))
+        assert len(features) == len(sample) == 20 and sample.fingerprint == recipe["data"]

@@ -60,8 +60,8 @@ def test_a_path_will_do_where_the_name_of_a_data_set_does(call, file, tmp_path):
         place.parent.mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (8, 8)).save(place)
     words = ("plan", file, "--no-calibrate", "--set", "splits=default", "--out", tmp_path / "study")
+    assert "2 runs" in call(*words, "--dataset", tmp_path / "pics"), "the first one decodes the pictures too"
     shown = call(*words, "--dataset", tmp_path / "pics")
-    assert "2 runs" in shown
     assert call(*words, "--dataset", "folder", "--root", tmp_path / "pics") == shown
 
 

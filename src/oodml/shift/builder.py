@@ -52,7 +52,7 @@ def build_splits(
         features: (N, D) features of one backbone, not normalised.
         labels: (N,) positions in `class_names` (without `class_names`: any labels, whose text becomes the name).
         start: "half" (first half of the sorted classes trains), "random" (`seed`), or a split to start from;
-            classes that a given split leaves out take no part.
+            classes that a given split leaves out take no part, nor do those of `class_names` without images.
         swaps_per_step: classes exchanged a step and side. None: 2 at 200 classes and 1,000 at SOP's 22,634 as in
             the paper, 2 · (K / 200)^1.314 between and beyond, at least 1.
         reverse: also walk the other way, to splits easier than the start.
@@ -70,7 +70,7 @@ def build_splits(
     """
     _check_options(n_splits, keep, swaps_per_step, fid_mode, patience)
     classes = group_by_class(features, labels, class_names)
-    train, test = _starting_sides(classes, start, seed)
+    train, test = _starting_sides(classes, start, seed, () if class_names is None else class_names)
     taking_part = len(train) + len(test)
     per_step = swaps_per_step or default_swaps(taking_part)
     partition = Partition(classes, fid_mode)
@@ -127,7 +127,9 @@ def default_swaps(classes: int) -> int:
     return max(1, round(2 * (classes / 200) ** exponent))
 
 
-def _starting_sides(classes: ClassFeatures, start: str | HasSides, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def _starting_sides(
+    classes: ClassFeatures, start: str | HasSides, seed: int, class_names: Sequence[str]
+) -> tuple[np.ndarray, np.ndarray]:
     count = len(classes.names)
     if isinstance(start, str):
         if start not in ("half", "random"):
@@ -136,8 +138,11 @@ def _starting_sides(classes: ClassFeatures, start: str | HasSides, seed: int) ->
         train, test = np.sort(order[: count // 2]), np.sort(order[count // 2 :])
     else:
         split = Split(list(start.train), list(start.test))  # checks that no class is on both sides
-        train = classes.positions(split.train, "the training side of start")
-        test = classes.positions(split.test, "the test side of start")
+        empty = set(map(str, class_names)).difference(classes.names)
+        train, test = (
+            classes.positions([name for name in side if name not in empty], f"the {told} side of start")
+            for side, told in ((split.train, "training"), (split.test, "test"))
+        )
     if len(train) < 2 or len(test) < 2:
         raise OodmlError(
             f"Splits need at least four classes, two a side, to exchange any; the start has {len(train)} training and "

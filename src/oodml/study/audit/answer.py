@@ -175,9 +175,7 @@ def _plan(pictures: Pictures, splits: list[Split], size: Size, store: Store, not
     if missed := list(METHODS)[size.methods :]:
         notes.append(f"Not tried in the time given: {', '.join(missed)}.")
     study = study_of(pictures, splits, store.root / "splits.json", size)
-    planned = prepare(study, store, quiet=True, claimed=True)
-    save_plan(planned, store, smallest_test_set(splits, pictures.dataset))  # without pictures that cannot be read
-    return planned
+    return prepare(study, store, quiet=True, claimed=True)
 
 
 def _build(pictures: Pictures, count: int) -> Splits:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from oodml.data import Dataset
+from oodml.data import Dataset, load_images
 from oodml.models import extract_features
 
 
@@ -17,6 +17,6 @@ def split_features(recipe: Mapping[str, Any], dataset: Dataset) -> tuple[np.ndar
     `recipe` stands in the provenance of every split that a study built. The features are on disk since then, unless
     the cache was emptied.
     """
-    images = recipe.get("images_per_class")
-    sample = dataset.sample(images) if images else dataset
+    readable, images = load_images(dataset, quiet=True).dataset, recipe.get("images_per_class")
+    sample = readable.sample(images) if images else readable
     return extract_features(sample, backbone=recipe["backbone"]), sample

@@ -18,12 +18,12 @@ METRIC = MATCHED  # what studies rank by
 
 
 def smallest_test_set(splits: list[Split], dataset: Dataset) -> tuple[int, int]:
-    """(classes, images a class) that every split's test set can be reduced to."""
+    """(classes, images a class) that every split's test set can be reduced to; a class without a picture that can be
+    read is in none."""
     sizes = np.bincount(dataset.labels, minlength=len(dataset.classes))
-    size_of = dict(zip(dataset.classes, sizes.tolist(), strict=True))
-    classes = min(len(split.test) for split in splits)
-    images = min(size_of[name] for split in splits for name in split.test)
-    return classes, max(2, images)
+    size_of = {name: size for name, size in zip(dataset.classes, sizes.tolist(), strict=True) if size}
+    tests = [[size_of[name] for name in split.test if name in size_of] for split in splits]
+    return min(map(len, tests)), max(2, min((min(each) for each in tests if each), default=0))
 
 
 def matched_recall(run: Path, match: tuple[int, int]) -> dict[str, float]:

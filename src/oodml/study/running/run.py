@@ -13,7 +13,7 @@ from typing import Any
 from oodml._errors import OodmlError
 from oodml._progress import progress_bar
 from oodml.config import dataset_identity
-from oodml.data import Dataset, load_dataset
+from oodml.data import Dataset, load_dataset, load_images
 from oodml.study.encoders import score_pretrained
 from oodml.study.engines import Engine, make_engine
 from oodml.study.engines.execute import is_done
@@ -77,11 +77,12 @@ def prepare(study: StudyConfig, store: Store, quiet: bool = False, claimed: bool
         _refuse_another_dataset(study, store)
     check_study(study)
     dataset = load_dataset(study.dataset)
-    splits = choose_splits(study, dataset, store, quiet)
+    readable = load_images(dataset, quiet=quiet).dataset  # what the runs will have
+    splits = choose_splits(study, readable, store, quiet)
     planned = plan(study, splits)
     _refuse_names_of_encoders(study, planned, store)
     store.write(SETTINGS, study.to_yaml().encode())
-    save_plan(planned, store, smallest_test_set(splits, dataset))
+    save_plan(planned, store, smallest_test_set(splits, readable))
     _warn_of_other_pictures(planned, store, dataset)
     return planned
 
