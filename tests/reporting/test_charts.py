@@ -179,7 +179,11 @@ def test_maps_show_the_pictures_of_both_sides_at_the_same_places(made_study, tmp
     np.testing.assert_array_equal(test.x, same.x)
     assert set(zip(fewer.x, fewer.y, strict=True)) <= set(zip(train.x, train.y, strict=True))
     assert map_charts(gather(made_study.table, None, None, None)) == ([], []), "these splits were not built"
-    held["splits"][0]["provenance"]["recipe"]["backbone"] = "no such network"
+    held["splits"][0]["provenance"]["recipe"]["data"] = "of other pictures"
+    store.write_json("splits.json", held)
+    told = "No maps of the splits: the data set 'folder' has changed since they were built."
+    assert map_charts(gather(made_study.table, store, None, None)) == ([], [told])
+    held["splits"][0]["provenance"]["recipe"] = {"backbone": "no such network", "images_per_class": 5}
     store.write_json("splits.json", held)
     assert map_charts(gather(made_study.table, store, None, None))[1][0].startswith("No maps of the splits: Unknown")
 

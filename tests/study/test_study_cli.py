@@ -16,9 +16,11 @@ from oodml.cli import study_papers, study_search, study_structure  # noqa: F401
 from oodml.cli._app import app
 from oodml.cli._app import out as console
 from oodml.shift import load_splits
+from oodml.study import load_study
 from oodml.study.engines import execute as study_execute
 from oodml.study.plan import StudyConfig, plan
 from oodml.study.results import scored_on
+from oodml.study.results.export import export_rows
 from oodml.study.running import prepare
 from oodml.study.store import Store
 
@@ -196,6 +198,14 @@ def test_a_failure_after_training_shows_until_it_is_no_longer_asked_for(call, fi
     assert "About" not in planned, "all of them are trained"
     call(*words)
     assert "4 done · 0 running · 0 failed" in call("status", folder)
+
+
+def test_a_run_that_ends_after_the_table_was_read_is_not_exported_yet(trained, tmp_path):
+    folder = tmp_path / "study"
+    shutil.copytree(trained, folder)
+    result = next(folder.glob("runs/*/result.json"))
+    early = load_study(shutil.copytree(folder, tmp_path / "early", ignore=lambda *_: [result.parent.name]))
+    assert len(export_rows(folder, early)) == len(early.rows) == len(load_study(folder).rows) - 1
 
 
 def test_export_has_a_row_a_run(call, trained, tmp_path):

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from oodml._errors import OodmlError
 from oodml.data import Dataset, load_images
 from oodml.models import extract_features
 
@@ -18,5 +19,7 @@ def split_features(recipe: Mapping[str, Any], dataset: Dataset) -> tuple[np.ndar
     the cache was emptied.
     """
     readable, images = load_images(dataset, quiet=True).dataset, recipe.get("images_per_class")
+    if recipe.get("data", readable.fingerprint) != readable.fingerprint:
+        raise OodmlError(f"the data set {dataset.name!r} has changed since they were built.")
     sample = readable.sample(images) if images else readable
     return extract_features(sample, backbone=recipe["backbone"]), sample

@@ -36,14 +36,14 @@ def export_rows(folder: str | Path | Store, table: StudyTable) -> list[dict[str,
     fids = {split.name: split.fid for split in stored_splits(store)}
     rows: list[dict[str, Any]] = []
     for place in load_plan(store):
-        result = store.result(place.id)
-        if result is None:
+        result, found = store.result(place.id), matched.get((place.method, place.split, place.seed))
+        if result is None or found is None:  # a run may end after the table was read
             continue
         row: dict[str, Any] = {"run": place.id, "kind": "trained", "method": place.method, "split": place.split}
         row |= {"fid": fids.get(place.split), "seed": place.seed}
         row |= {name: result["config"].get(name) for name in SETTINGS}
         row |= {"seconds": result["seconds"], "selected_epoch": result["selected"]["epoch"]}
-        row |= dict(matched[place.method, place.split, place.seed].scores)
+        row |= dict(found.scores)
         for part, scores in (
             ("untrained", result["untrained"]),
             ("last", result["last"]["scores"]),
