@@ -55,6 +55,13 @@ def test_singular_covariances_on_the_route_for_large_matrices(monkeypatch: pytes
     assert exact == pytest.approx(by_sqrtm(a, b), rel=1e-4)
 
 
+def test_sets_without_any_spread_on_the_route_for_large_matrices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frechet, "SVD_LIMIT", 8)
+    a, dead = sample(300, 32, 4), np.zeros((200, 32))
+    assert oodml.fid(dead, dead + 1) == pytest.approx(32)
+    assert oodml.fid(dead, a) == pytest.approx(oodml.fid(a, dead)) == pytest.approx(by_sqrtm(a, dead))
+
+
 def test_covariances_are_summed_over_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = sample(100, 20, 6).astype(np.float32)
     monkeypatch.setattr(frechet, "SVD_LIMIT", 4)
@@ -112,6 +119,9 @@ def test_tensors_and_integers_are_accepted() -> None:
 
     a, b = sample(20, 4, 10).astype(np.float32), sample(20, 4, 11).astype(np.float32)
     assert oodml.fid(torch.from_numpy(a), torch.from_numpy(b)) == pytest.approx(oodml.fid(a, b))
+    halves = [torch.from_numpy(rows).bfloat16() for rows in (a, b)]  # which NumPy does not know
+    assert oodml.fid(*halves) == pytest.approx(oodml.fid(*(rows.float() for rows in halves)))
+    assert oodml.kid(*halves) == pytest.approx(oodml.kid(*(rows.float() for rows in halves)))
     assert oodml.fid([[1, 2], [3, 4]], [[1, 2], [3, 4]]) == 0
 
 

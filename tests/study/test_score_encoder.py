@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 import yaml
 
 import oodml
@@ -66,6 +67,12 @@ def test_a_function_is_scored_on_every_split_and_enters_the_table(study, dataset
     assert table.kinds == {"colour mean": "own"}
     assert table.splits == ["easy", "hard"]
     assert "colour mean" in table.ags("recall@1:matched")
+
+
+def test_an_encoder_may_give_half_precision(study):
+    exact = score_study(study, "exact", lambda pictures: mean_colour(pictures) // 1, quiet=True)
+    half = score_study(study, "half", lambda x: torch.from_numpy(mean_colour(x) // 1).bfloat16(), quiet=True)
+    assert half["splits"] == exact["splits"], "whole numbers up to 256 are exact in bfloat16"
 
 
 def test_scores_on_other_splits_of_the_same_names_are_left_out_and_said_so(study, splits):

@@ -12,7 +12,9 @@ from oodml._errors import OodmlError
 def feature_rows(features: Any, name: str = "features", at_least: int = 1) -> np.ndarray:
     """`features` as a finite (N, D) array of floats; a tensor on any device is accepted."""
     if hasattr(features, "detach"):
-        features = features.detach().cpu().numpy()
+        features = features.detach().cpu()
+        half = features.is_floating_point() and features.itemsize < 4
+        features = (features.float() if half else features).numpy()  # NumPy knows no bfloat16
     rows = np.asarray(features)
     if rows.ndim != 2 or not np.issubdtype(rows.dtype, np.number) or np.iscomplexobj(rows):
         raise OodmlError(

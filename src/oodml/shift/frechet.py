@@ -114,7 +114,7 @@ def _sum_of_roots(symmetric: np.ndarray) -> float:
     """Σ √λ over the eigenvalues of a positive semi-definite matrix; those within rounding of zero count as zero."""
     with one_thread_if(True):  # its inner loop waits for memory: 0.9 s on one thread at D = 2,048, up to 30 s on two
         eigenvalues = np.linalg.eigvalsh(symmetric)
-    noise = len(eigenvalues) * np.finfo(np.float64).eps * max(eigenvalues[-1], 0.0)
+    noise = len(eigenvalues) * np.finfo(np.float64).eps * eigenvalues.max(initial=0.0)  # none: Σ is zero
     return float(np.sqrt(eigenvalues[eigenvalues > noise]).sum())
 
 

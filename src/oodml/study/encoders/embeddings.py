@@ -152,7 +152,8 @@ def _positions(file: Path, arrays: Mapping[str, np.ndarray], dataset: Dataset, w
 def _vectors(values: Any, count: int, origin: str) -> np.ndarray:
     """(count, d) finite float32."""
     if hasattr(values, "detach"):
-        values = values.detach().cpu().numpy()
+        values = values.detach().cpu()
+        values = (values.float() if values.is_floating_point() else values).numpy()  # NumPy knows no bfloat16
     vectors = np.asarray(values)
     if vectors.ndim != 2 or len(vectors) != count or not np.issubdtype(vectors.dtype, np.number):
         raise OodmlError(
