@@ -55,7 +55,10 @@ def test_of_several_processes_one_speaks(tmp_path, settings, monkeypatch):
     assert run(*words).stdout == ""
 
 
-@pytest.mark.parametrize("words", [("--method", "margn"), ("--set", "lrr=1"), ("--set", "lr"), ("--train", "heads")])
+@pytest.mark.parametrize(
+    "words",
+    [("--method", "margn"), ("--set", "lrr=1"), ("--set", "lr"), ("--set", "sampler={name: spc"), ("--train", "heads")],
+)
 def test_mistakes_are_one_sentence(words):
     done = run("train", *words)
     assert isinstance(done.exception, oodml.OodmlError)

@@ -35,8 +35,6 @@ def _version(version: bool = typer.Option(False, "--version", help="Print the ve
 
 def parse_settings(settings: list[str]) -> dict[str, Any]:
     """What `--set key=value` gave, the values read as YAML."""
-    import yaml
-
     from oodml._errors import OodmlError
 
     found = {}
@@ -44,8 +42,23 @@ def parse_settings(settings: list[str]) -> dict[str, Any]:
         key, equals, text = each.partition("=")
         if not equals:
             raise OodmlError(f"--set takes key=value, got {each!r}.")
-        found[key] = yaml.safe_load(text)
+        found[key] = parse_yaml(f"--set {key}", text)
     return found
+
+
+def parse_yaml(option: str, text: str) -> Any:
+    """What an option or argument gave, read as YAML."""
+    import yaml
+
+    from oodml._errors import OodmlError
+
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        problem = getattr(error, "problem", None) or str(error).partition("\n")[0]
+        raise OodmlError(
+            f"{option}: {text!r} is no YAML ({problem}). Lists are [a, b], mappings {{key: value}}."
+        ) from None
 
 
 def parse_integers(option: str, text: str) -> list[int]:

@@ -8,7 +8,7 @@ from typing import Any
 import typer
 
 from oodml._errors import OodmlError
-from oodml.cli._app import folder_given, out, parse_integers, parse_settings, print_table
+from oodml.cli._app import folder_given, out, parse_integers, parse_settings, parse_yaml, print_table
 from oodml.cli.study import study_app
 
 
@@ -32,7 +32,7 @@ def search_command(
     from oodml.config import RunConfig
     from oodml.study.search import search, search_name
 
-    values = {**parse_settings(setting), "method": yaml.safe_load(method)}
+    values = {**parse_settings(setting), "method": parse_yaml("METHOD", method)}
     run = RunConfig.load(config, **values) if config else RunConfig(**values)
     found = search(run, folder or Path("search") / search_name(values["method"]), trials, metric)
     best = sorted(found.trials, key=lambda trial: -trial[1])[:10]
