@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 from oodml import OodmlError
 from oodml.cli._app import app
 from oodml.cli._pictures_in import open_pictures
-from oodml.shift import load_splits
+from oodml.shift import load_splits, save_splits
 
 for module in (
     "splits",
@@ -125,6 +125,14 @@ def test_a_file_with_a_hash_in_its_name_is_a_file(zoo: Path, series: Path, tmp_p
     assert len(written) == 3 and all(split.episodes for split in written)
     one = run("splits", "episodes", f"{path}#{written[0].name}", *arguments)
     assert "need -o FILE" in str(one.exception) and load_splits(path) == written
+
+
+def test_a_series_of_one_split_keeps_its_progression(zoo: Path, series: Path, tmp_path: Path) -> None:
+    path, every = tmp_path / "one.json", load_splits(series)
+    save_splits(path, every[:1])
+    assert run("splits", "episodes", path, "--root", zoo / "zoo", "--shots", "2", "--episodes", "1").exit_code == 0
+    written = load_splits(path)
+    assert len(written) == 1 and written[0].episodes and written.progression == every.progression
 
 
 def test_episodes_are_added_to_every_split(zoo: Path, series: Path) -> None:

@@ -221,7 +221,7 @@ def episodes(
     if chosen and output is None:
         raise OodmlError("Episodes for one split of a series need -o FILE, so that the series is not overwritten.")
     target = output or path
-    save_splits(target, series) if len(series) > 1 else series[0].save(target)
+    save_splits(target, series) if len(series) > 1 or series.progression else series[0].save(target)
     out.print(f"Episodes in {target}", soft_wrap=True)
 
 
