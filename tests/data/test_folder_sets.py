@@ -129,6 +129,12 @@ def test_a_folder_is_reduced_to_the_same_few_classes_and_pictures_every_time(bir
     assert ds.default_split == DefaultSplit(left[:1], left[1:])
 
 
+@pytest.mark.parametrize("option", [{"images_per_class": 0}, {"most_classes": 1}, {"most_classes": -1}])
+def test_a_folder_is_not_reduced_to_nothing(birds: Path, option: dict[str, int]):
+    with pytest.raises(OodmlError, match=f"{next(iter(option))} must be at least"):
+        load_dataset("folder", root=birds, **option)
+
+
 def test_links_that_lead_back_are_not_walked(birds: Path, tmp_path: Path):
     expected = load_dataset("folder", root=birds)
     (birds / "crow" / "self").symlink_to(".")

@@ -25,6 +25,9 @@ def load_folder(
     """
     if root is None:
         raise OodmlError(f"The data set 'folder' needs a root (--root): a folder or a .tar laid out as {LAYOUT}.")
+    for option, count, least in (("images_per_class", images_per_class, 1), ("most_classes", most_classes, 2)):
+        if count is not None and count < least:
+            raise OodmlError(f"{option} must be at least {least}, got {count}; leave it out to take all.")
     path = Path(root).expanduser()
     if not path.exists():
         raise OodmlError(f"No folder or tar at {path.absolute()}: check the path. Expected {LAYOUT}.")
@@ -38,8 +41,8 @@ def load_folder(
         superclass_of_class=found.superclass_of_class,
         notes=notes,
     )
-    if most_classes and most_classes < len(ds.classes):
+    if most_classes is not None and most_classes < len(ds.classes):
         drawn = np.sort(np.random.default_rng(0).permutation(len(ds.classes))[:most_classes])
         ds = ds.subset(np.flatnonzero(np.isin(ds.labels, drawn)))
         ds = replace(ds, default_split=halves([ds.classes[i] for i in drawn]))
-    return ds.sample(images_per_class) if images_per_class else ds
+    return ds if images_per_class is None else ds.sample(images_per_class)
