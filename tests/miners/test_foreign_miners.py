@@ -19,6 +19,16 @@ def batch():
     return torch.randn(10, 6, generator=torch.Generator().manual_seed(0)), torch.arange(10) // 2
 
 
+def test_distances_it_is_given_stay_in_float32():
+    x, y = batch()
+    given = []
+    miner = as_miner(lambda embeddings, labels, distances: (given.append(distances), PLAIN)[1])
+    miner(x.bfloat16(), y)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        miner(x, y)
+    assert [each.dtype for each in given] == [torch.float32] * 2
+
+
 @pytest.mark.parametrize(
     "found",
     [PLAIN, list(PLAIN), (*PLAIN, torch.tensor([True, True])), Triplets(*PLAIN, torch.tensor([True, True]))],

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from oodml._errors import OodmlError
-from oodml.miners._base import Miner, Pairs, Triplets, check_batch
-from oodml.miners._distances import distance_matrix, unit_rows
+from oodml.miners._base import Miner, Pairs, Triplets
 from oodml.miners._listed import checked
 
 
@@ -35,15 +34,10 @@ class Foreign(Miner):
     ) -> Triplets | Pairs:
         if isinstance(self.function, Miner):
             return self._read(self.function(embeddings, labels, distances, anchors), embeddings)
-        check_batch(embeddings, labels)
-        options = {"distances": self._square(embeddings, distances)} if self.uses_distances else {}
+        few = distances is not None and len(distances) < len(embeddings)  # those of the anchors alone
+        square = self.prepare(embeddings, labels, None if few else distances)
+        options = {"distances": square} if self.uses_distances else {}
         return _of_anchors(self._read(self.function(embeddings, labels, **options), embeddings), anchors)
-
-    def _square(self, embeddings: Tensor, distances: Tensor | None) -> Tensor:
-        """The distances (b, b); those given may start from a few anchors alone."""
-        if distances is None or len(distances) < len(embeddings):
-            return distance_matrix(unit_rows(embeddings))
-        return distances.detach()
 
     def _read(self, found: Any, embeddings: Tensor) -> Triplets | Pairs:
         if isinstance(found, Sequence) and not isinstance(found, Triplets | Pairs) and len(found) == 4:
