@@ -77,6 +77,7 @@ def test_a_network_that_takes_one_size_only_is_given_it():
     strict = Backbone(OneSize(), name="strict", feature_dim=3, input_size=96)
     assert input_side(strict, 32) == 96 and strict.training
     assert input_side(make_backbone("tiny"), 16) is None
+    assert input_side(make_backbone("tiny").to("meta"), 16) is None, "it is tried where its weights are"
 
 
 def test_encoders_are_named_in_every_way(tmp_path):

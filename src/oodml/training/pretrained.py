@@ -167,7 +167,7 @@ def input_side(model: Backbone, wanted: int) -> int | None:
         return None
     was_training = model.training
     try:
-        model.eval()(torch.zeros(1, 3, max(wanted, 64), max(wanted, 64)))
+        model.eval()(torch.zeros(1, 3, max(wanted, 64), max(wanted, 64), device=model.mean.device))
     except (AssertionError, RuntimeError):
         return model.input_size
     finally:
