@@ -79,6 +79,15 @@ def test_an_encoder_without_seeds_is_ranked_and_compared_with_every_seed_of_the_
     ]
 
 
+def test_an_encoder_without_seeds_adds_none_to_those_of_the_methods():
+    trained = [Row("margin", split, fid, 3, {"recall@1": 0.9}) for split, fid in (("easy", 5.0), ("hard", 30.0))]
+    scored = [Row("own", row.split, row.fid, 0, {"recall@1": 0.8}, kind="own") for row in trained]
+    table = StudyTable(trained + scored)
+    assert table.seeds == [3] and table.scores("recall@1").shape == (2, 2, 1)
+    np.testing.assert_array_equal(table.means("recall@1"), [[0.9, 0.9], [0.8, 0.8]])
+    assert StudyTable(scored).seeds == [0]
+
+
 def test_an_encoder_without_seeds_does_not_shift_the_mean_of_the_methods():
     table = with_generic()
     difference = table.difference_to_mean("recall@1")

@@ -42,6 +42,7 @@ class Row:
 class StudyTable:
     """Rows of finished runs, read as arrays (method, split, seed); splits stand in order of rising FID.
 
+    Seeds are those of the trained methods; an encoder that was only scored has none, and stands under the first.
     `missing` are the runs of the study's plan without a result: id to method.
     """
 
@@ -55,7 +56,7 @@ class StudyTable:
         fids = {row.split: row.fid for row in self.rows}
         self.splits = sorted(fids, key=lambda name: (fids[name], name))
         self.fids = [fids[name] for name in self.splits]
-        self.seeds = sorted({row.seed for row in self.rows})
+        self.seeds = sorted({row.seed for row in self.rows if row.kind == TRAINED} or {0})
 
     @cached_property
     def trained(self) -> list[str]:
@@ -104,8 +105,8 @@ class StudyTable:
     def _filled(self, value: Callable[[Row], float]) -> NDArray[np.float64]:
         grid = np.full((len(self.methods), len(self.splits), len(self.seeds)), np.nan)
         for row in self.rows:
-            place = self.methods.index(row.method), self.splits.index(row.split), self.seeds.index(row.seed)
-            grid[place] = value(row)
+            seed = self.seeds.index(row.seed) if row.kind == TRAINED else 0
+            grid[self.methods.index(row.method), self.splits.index(row.split), seed] = value(row)
         return grid
 
     def means(self, metric: str) -> NDArray[np.float64]:
