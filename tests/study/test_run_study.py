@@ -20,7 +20,7 @@ from oodml.study import follow as study_follow
 from oodml.study import load_study
 from oodml.study.engines import execute as study_execute
 from oodml.study.follow import few_shot_table, transfer_table
-from oodml.study.plan import StudyConfig, load_settings, plan, split_features
+from oodml.study.plan import StudyConfig, load_plan, load_settings, plan, split_features
 from oodml.study.presets import load_preset_or_file
 from oodml.study.running import prepare
 from oodml.study.store import Store
@@ -327,8 +327,12 @@ def test_what_follows_a_run_can_be_asked_for_later(others, study, trained, tmp_p
     assert adapted.methods == ["margin · 2 shots · zero", "margin · 2 shots · few"]
     assert adapted.splits == ["easy", "hard"]
     elsewhere = transfer_table(folder)
-    assert elsewhere.splits == ["others"]
+    assert set(elsewhere.splits) == {"others (easy)", "others (hard)"}
     assert elsewhere.methods == ["margin", "margin · untrained", *adapted.methods]
+    for row in elsewhere.rows:
+        place = next(each for each in load_plan(Store(folder)) if f"others ({each.split})" == row.split)
+        held = json.loads((folder / "runs" / place.id / "transfer.json").read_text())["others"]
+        assert row.fid == held["fid"] and (row.method != "margin" or row.scores == held["scores"])
     for run in sorted((folder / "runs").iterdir()):
         if (run / "transfer.json").exists():
             (held,) = json.loads((run / "transfer.json").read_text()).values()

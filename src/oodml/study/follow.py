@@ -120,11 +120,14 @@ def few_shot_table(folder: str | Path | Store) -> StudyTable:
 
 def transfer_table(folder: str | Path | Store) -> StudyTable:
     """Transfer as a table whose splits are the other data sets: `S2SD`, its backbone `S2SD · untrained`, and with a few
-    labelled images of the target's classes `S2SD · 5 shots · few` beside `S2SD · 5 shots · zero`."""
+    labelled images of the target's classes `S2SD · 5 shots · few` beside `S2SD · 5 shots · zero`. A study of several
+    splits has a column for the runs of each, `cars196 (shift-2)`: what they were trained on lies elsewhere."""
     store = open_store(folder)
-    rows, fids = [], {}
-    for place in load_plan(store):
-        for name, held in (store.read_json(f"runs/{place.id}/{TRANSFER}") or {}).items():
+    places, rows, fids = load_plan(store), [], {}
+    several = len({place.split for place in places}) > 1
+    for place in places:
+        for target, held in (store.read_json(f"runs/{place.id}/{TRANSFER}") or {}).items():
+            name = f"{target} ({place.split})" if several else target
             rows.append((place, place.method, name, held["scores"]))
             rows.append((place, f"{place.method} · untrained", name, held["untrained"]))
             rows += _adapted_rows(place, name, held["few"])
