@@ -6,6 +6,7 @@ import numpy as np
 
 from oodml.evaluation.estimate import share_text
 from oodml.reporting.material import MATCHED, Material, mean_sd
+from oodml.study.results import ranking
 from oodml.study.statistics import estimate
 
 
@@ -21,19 +22,19 @@ def _found(material: Material) -> list[str]:
     if audited := material.json("audit.json"):
         return [*audited["answer"], *audited["notes"]]
     if np.unique(material.table.fids).size < 2:
-        return _one_split(material)
-    ranking = list(material.table.ags(material.metric).items())
-    if not ranking:
+        return _one_shift(material)
+    ranked = list(material.table.ags(material.metric).items())
+    if not ranked:
         return ["No method has finished on every split yet, so none can be ranked."]
-    best, score = ranking[0]
+    best, score = ranked[0]
     score_text = share_text(score.mean, score.half_width)
     of = metric_words(material.metric)
-    if len(ranking) == 1:
+    if len(ranked) == 1:
         return [
             f"{best} is the only method that finished on every split: AGS {score_text} ({of}).",
             *_gain(material, best),
         ]
-    second = ranking[1][0]
+    second = ranked[1][0]
     comparison = material.table.compare(material.metric, best, second)
     if np.isnan(comparison.low):  # one seed has no interval
         return [
@@ -53,7 +54,9 @@ def metric_words(metric: str) -> str:
 
 
 def _lead(material: Material, best: str, second: str) -> list[str]:
-    """How the lead moves from the smallest shift to the largest, where seeds can tell that it moves."""
+    """How the lead moves from the smallest shift to the largest, where seeds can tell that it moves: both have some."""
+    if not {best, second} <= set(material.trained):
+        return []
     grid = 100 * material.table.scores(material.metric)
     lead = grid[material.style(best)] - grid[material.style(second)]  # (split, seed)
     lead = lead[:, ~np.isnan(lead).any(axis=0)]
@@ -87,21 +90,24 @@ def _gain(material: Material, best: str) -> list[str]:
     ]
 
 
-def _one_split(material: Material) -> list[str]:
-    means, _ = mean_sd(material.table.scores(material.metric)[:, 0])
-    order = np.argsort(-means)
-    best = material.table.methods[order[0]]
-    values = material.table.scores(material.metric)[order[0], 0]
-    found = estimate(values[~np.isnan(values)])
-    score = share_text(found.mean, found.half_width)
-    text = f"{best} scores best on this one split: {metric_words(material.metric)} {score}."
-    if len(order) > 1 and not np.isnan(means[order[1]]):
-        text += " " + _one_split_lead(material, best, material.table.methods[order[1]])
-    return [text, "One split cannot say how a method generalises under a growing shift: add splits of other FIDs."]
+def _one_shift(material: Material) -> list[str]:
+    """One split, or several of one FID, whose mean counts."""
+    table = material.table
+    ranked = ranking(table, material.metric)
+    if not ranked:
+        return ["No method has finished on every split yet, so none can be ranked."]
+    best, found = next(iter(ranked.items()))
+    score, several = share_text(found.mean, found.half_width), len(table.splits) > 1
+    where = f"these {len(table.splits)} splits of one shift" if several else "this one split"
+    text = f"{best} scores best on {where}: {metric_words(material.metric)} {score}."
+    if len(ranked) > 1:
+        text += " " + _one_shift_lead(material, best, list(ranked)[1])
+    subject = "Splits of one shift" if several else "One split"
+    return [text, f"{subject} cannot say how a method generalises under a growing shift: add splits of other FIDs."]
 
 
-def _one_split_lead(material: Material, best: str, second: str) -> str:
-    grid = 100 * material.table.scores(material.metric)[:, 0]
+def _one_shift_lead(material: Material, best: str, second: str) -> str:
+    grid = 100 * material.table.scores(material.metric).mean(axis=1)
     lead = grid[material.style(best)] - grid[material.style(second)]
     found = estimate(lead[~np.isnan(lead)]) if not np.isnan(lead).all() else None
     if found is None or found.n < 2:
