@@ -193,6 +193,8 @@ def test_bad_settings_are_explained():
             make_batch_sampler(name, np.zeros(50, dtype=np.int64))
         with pytest.raises(OodmlError, match="rank must be between"):
             make_batch_sampler(name, labels, rank=2, world_size=2)
+        with pytest.raises(OodmlError, match="seed must be 0 or"):
+            make_batch_sampler(name, labels, seed=-1)
     with pytest.raises(OodmlError, match="holds one class"):
         make_batch_sampler("spc", labels, batch_size=4, samples_per_class=4)
     with pytest.raises(OodmlError, match="cannot be shared in whole groups among 3"):

@@ -200,6 +200,8 @@ def test_an_index_is_searched_and_labelled_as_approximate() -> None:
         (([[0.0], [1.0]], [0, 1], "recal@1"), "Did you mean 'recall@1'"),
         (([[0.0], [1.0]], [0, 1], "recall@0"), "Unknown metric"),
         (([[0.0], [1.0]], [0, 1], []), "empty"),
+        (([[0.0], [1.0]], None), "labels are missing"),
+        (([[0.0], [1.0]], None, None, [[0.0]], [0]), "labels are missing"),
         (([[0.0], [1.0]], [0, 1], None, [[0.0]]), "without gallery_labels"),
         (([[0.0], [1.0]], [0, 1], None, None, [0]), "without a gallery"),
         (([[0.0], [1.0]], [0, 1], None, [[0.0, 1.0]], [0]), "same space"),

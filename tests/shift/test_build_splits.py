@@ -246,6 +246,7 @@ FEATURES, LABELS = clusters(6, 3, 2, seed=10)
         ({"keep": 1.5}, "keep"),
         ({"swaps_per_step": 0}, "swaps_per_step"),
         ({"patience": 0}, "patience"),
+        ({"seed": -1}, "seed must be 0 or"),
         ({"fid_mode": "image"}, "Did you mean 'images'"),
     ],
 )

@@ -86,6 +86,10 @@ def read_labels(
     if relevance is not None:
         matrix = as_relevance_matrix(relevance, n, n if n_gallery is None else n_gallery, device)
         return Labels(GivenRelevance(matrix, n_gallery is None))
+    if labels is None:
+        raise OodmlError(
+            "labels are missing: give one to each embedding, or say with relevance= what belongs together."
+        )
     if n_gallery is not None and gallery_labels is None:
         raise OodmlError("A gallery was given without gallery_labels: give one label to each of its rows.")
     if (sets := read_label_sets(labels, gallery_labels)) is not None:

@@ -68,7 +68,7 @@ def build_splits(
         of the construction. It may be shorter than `n_splits`, with a warning, when fewer levels can be reached.
         Deterministic, and independent of the order of the rows.
     """
-    _check_options(n_splits, keep, swaps_per_step, fid_mode, patience)
+    _check_options(n_splits, keep, swaps_per_step, fid_mode, patience, seed)
     classes = group_by_class(features, labels, class_names)
     train, test = _starting_sides(classes, start, seed, () if class_names is None else class_names)
     taking_part = len(train) + len(test)
@@ -151,7 +151,9 @@ def _starting_sides(
     return train, test
 
 
-def _check_options(n_splits: int, keep: float, swaps_per_step: int | None, fid_mode: str, patience: int) -> None:
+def _check_options(
+    n_splits: int, keep: float, swaps_per_step: int | None, fid_mode: str, patience: int, seed: int
+) -> None:
     if n_splits < 1:
         raise OodmlError(f"n_splits must be at least 1, got {n_splits}.")
     if not 0 < keep <= 1:
@@ -160,6 +162,8 @@ def _check_options(n_splits: int, keep: float, swaps_per_step: int | None, fid_m
         raise OodmlError(f"swaps_per_step must be at least 1 (or None to choose it), got {swaps_per_step}.")
     if patience < 1:
         raise OodmlError(f"patience must be at least 1 step, got {patience}.")
+    if seed < 0:
+        raise OodmlError(f"seed must be 0 or a positive whole number, got {seed}.")
     if fid_mode not in FID_MODES:
         raise unknown_name("fid_mode", fid_mode, FID_MODES)
 

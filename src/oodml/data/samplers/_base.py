@@ -72,6 +72,8 @@ class BatchSampler(ABC):
             raise OodmlError(f"Labels must be a flat array of integers, got shape {labels.shape}, {labels.dtype}.")
         if batch_size < 2:
             raise OodmlError(f"A batch needs at least two pictures, got batch_size={batch_size}.")
+        if seed < 0:
+            raise OodmlError(f"seed must be 0 or a positive whole number, got {seed}.")
         if not 0 <= rank < world_size:
             raise OodmlError(f"rank must be between 0 and world_size - 1 = {world_size - 1}, got {rank}.")
         self.index = ClassIndex(labels)
