@@ -192,7 +192,10 @@ def test_pictures_that_are_none_are_refused(settings, tmp_path):
     for wrong in (tmp_path / "text.png", np.zeros((4, 4)), torch.zeros(1, 4, 4), tmp_path / "missing.png"):
         with pytest.raises(OodmlError):
             embed(wrong)
-    with pytest.raises(OodmlError, match="no trained embedder"):
+    with pytest.raises(OodmlError, match=r"no trained embedder .*: train it to the end first"):
+        load_embedder(tmp_path)
+    (tmp_path / "runs").mkdir()
+    with pytest.raises(OodmlError, match="give one of the study's runs"):
         load_embedder(tmp_path)
 
 

@@ -84,7 +84,9 @@ def load_embedder(run: str | Path, device: str = "cpu") -> TrainedEmbedder:
     if not folder.is_dir():
         raise OodmlError(f"There is no folder {folder}: give the folder of a finished run.")
     if not file.exists():
-        raise OodmlError(f"{folder} holds no trained embedder (no {file.name}): train it to the end first.")
+        is_study = (folder / "runs").is_dir()
+        way_out = f"give one of the study's runs, {folder / 'runs'}/…" if is_study else "train it to the end first"
+        raise OodmlError(f"{folder} holds no trained embedder (no {file.name}): {way_out}.")
     config = RunConfig.of_run(folder)
     with safe_open(file, framework="pt") as saved:
         about = {key: json.loads(value) for key, value in saved.metadata().items()}
