@@ -173,7 +173,7 @@ def test_indices_of_classes(birds: Path):
 def test_a_class_of_one_picture_is_kept_and_named(birds: Path):
     (birds / "owl").mkdir()
     Image.new("RGB", (9, 9)).save(birds / "owl" / "a.png")
-    with pytest.warns(UserWarning, match="positive pair: 'owl'. It is kept"):
+    with pytest.warns(UserWarning, match=r"positive pair: 'owl'\. It is kept"):
         ds = load_dataset("folder", root=birds)
     assert "owl" in ds.classes
 
