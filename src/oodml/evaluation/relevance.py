@@ -88,7 +88,7 @@ def read_labels(
         return Labels(GivenRelevance(matrix, n_gallery is None))
     if labels is None:
         raise OodmlError(
-            "labels are missing: give one to each embedding, or say with relevance= what belongs together."
+            "labels are missing: give one to each embedding, or a matrix relevance= of what belongs together."
         )
     if n_gallery is not None and gallery_labels is None:
         raise OodmlError("A gallery was given without gallery_labels: give one label to each of its rows.")
