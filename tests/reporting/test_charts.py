@@ -106,6 +106,7 @@ def test_the_lower_chart_is_the_difference_to_the_mean_over_trained_methods(mate
 
 
 def test_bars_are_ags_best_on_top(material):
+    assert ("interval over seeds" in ags_chart(material).caption) == (len(material.table.seeds) > 1)
     view = ags_chart(material).views["recall@1",]
     values = {s.name: s.x[0] for s in view.series}
     assert list(values.values()) == sorted(values.values())  # the last bar is drawn on top

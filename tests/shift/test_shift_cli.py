@@ -254,7 +254,7 @@ def test_a_target_of_linked_class_folders_is_read(zoo: Path, tmp_path: Path) -> 
 def test_a_shift_to_one_picture_is_refused_in_words_of_pictures(zoo: Path, tmp_path: Path) -> None:
     shutil.copy(zoo / "target" / "new0.png", tmp_path / "new0.png")
     told = str(run("shift", zoo / "zoo", tmp_path, "--backbone", "tiny").exception)
-    assert told.endswith(f"{tmp_path} has 1 that can be read: give at least 3, better fifty or more.")
+    assert told.endswith(f"{tmp_path} has 1 that can be read: give at least 3, better 50 or more.")
 
 
 def test_hidden_files_beside_loose_pictures_are_no_pictures(zoo: Path, tmp_path: Path) -> None:

@@ -101,6 +101,7 @@ def test_what_was_left_out_is_said(audited):
     assert "Left out for having fewer than 4 readable pictures: 1 class." in told
     assert "in a class folder: 1." in told
     assert "1 of the target's pictures cannot be read" in told
+    assert "The target has 12 pictures, and all distances are measured between at most half as many" in told
     assert "Not tried in the time given: proxyanchor" in told
 
 

@@ -72,6 +72,9 @@ def difference_chart(material: Material) -> Chart | None:
 def ags_chart(material: Material) -> Chart:
     """AGS of every ranked method, best on top, with its 95 % interval over seeds (fig. 3)."""
     views: Views = {}
+    caption = "Area under the curve of the score over the normalised shift."
+    if len(material.table.seeds) > 1:
+        caption += " Lines: 95 % interval over seeds."
     for metric in material.metrics:
         ranking = list(material.table.ags(metric).items())[::-1]
         series = []
@@ -94,7 +97,6 @@ def ags_chart(material: Material) -> Chart:
             )
         views[metric,] = View(series, "AGS (%)", "")
     height = 110 + 34 * len(material.table.methods)
-    caption = "Area under the curve of the score over the normalised shift. Lines: 95 % interval over seeds."
     return Chart("ags", "Summed up over all splits: AGS", views, {"metric": material.metrics}, caption, height=height)
 
 

@@ -17,6 +17,7 @@ from oodml.study.audit.sizing import Clock, affordable_views, reduction
 
 FEWEST_CLASSES, FEWEST_PICTURES = 4, 4
 FEWEST_TARGET_PICTURES, MOST_TARGET_PICTURES = 3, 600  # KID needs three; they hardly tell a shift, one tells none
+ENOUGH_TARGET_PICTURES = 50
 STARTING_PICTURES, TIMED_PICTURES = 8, 64  # the first pay for starting the backbone, the others tell its speed
 
 
@@ -132,6 +133,11 @@ def read_target(dataset: Dataset, backbone: str, notes: list[str], quiet: bool =
     if len(readable) < len(dataset):
         notes.append(f"{len(dataset) - len(readable)} of the target's pictures cannot be read and were left out.")
     check_many(readable)
+    if len(readable) < ENOUGH_TARGET_PICTURES:
+        notes.append(
+            f"The target has {len(readable)} pictures, and all distances are measured between at most half as many: a "
+            f"rough measure of shift, and a rough forecast. Better give {ENOUGH_TARGET_PICTURES} or more."
+        )
     return readable, extract_features(readable, backbone, quiet=quiet)
 
 
@@ -140,7 +146,7 @@ def check_many(dataset: Dataset) -> None:
     if len(dataset) < FEWEST_TARGET_PICTURES:
         raise OodmlError(
             f"A shift lies between two sets of pictures, and {dataset.source.place} has {len(dataset)} that can be "
-            f"read: give at least {FEWEST_TARGET_PICTURES}, better fifty or more."
+            f"read: give at least {FEWEST_TARGET_PICTURES}, better {ENOUGH_TARGET_PICTURES} or more."
         )
 
 
