@@ -1,11 +1,13 @@
 """A limit of time: it surely stops what runs, and never what cleans up."""
 
 import contextlib
+import multiprocessing
 import signal
 import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from oodml.study.engines import execute as study_execute
 from oodml.study.engines import limit, local
@@ -88,3 +90,16 @@ def test_a_run_of_this_process_is_stopped_too(endless, tmp_path):
         signal.signal(signal.SIGTERM, before)
     assert len(list(tmp_path.glob("runs/*/started"))) == 1
     assert not list(tmp_path.glob("runs/*/failed.json"))
+
+
+def test_a_worker_whose_study_has_left_when_its_run_ends_leaves_quietly(monkeypatch):
+    monkeypatch.setattr(local, "_follow_parent", lambda: None)
+    ours, theirs = multiprocessing.Pipe()
+
+    def execute(run, store, device):
+        ours.close()
+        return "done"
+
+    monkeypatch.setattr(local, "execute", execute)
+    ours.send(("run", "store", None))
+    local._serve(theirs, torch.get_num_threads(), [])

@@ -201,8 +201,12 @@ def _serve(pipe: Connection, threads: int, registered: list[Registration]) -> No
         except (EOFError, OSError):
             return
         try:
-            pipe.send((execute(run, store, device), _peak_memory(device)))
+            outcome = execute(run, store, device)
         except KeyboardInterrupt:  # asked to stop: the run has saved its state
+            return
+        try:
+            pipe.send((outcome, _peak_memory(device)))
+        except (BrokenPipeError, ConnectionResetError):  # the study was stopped as the run ended: its result is there
             return
 
 
