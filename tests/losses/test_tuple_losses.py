@@ -382,6 +382,15 @@ def test_all_triplets_by_rank_are_those_by_pair() -> None:
             assert numbers == [active, every]
 
 
+def test_all_triplets_of_two_very_unequal_classes_are_counted_exactly() -> None:
+    from oodml.losses._all_triplets import weights_by_pair
+
+    labels = torch.zeros(401, dtype=torch.int64)
+    assert weights_by_pair(torch.zeros(401, 401), labels, -1.0)[2] == 0
+    labels[-1] = 1
+    assert weights_by_pair(torch.zeros(401, 401), labels, -1.0)[2] == 400 * 399
+
+
 def test_pairs_of_all_triplets_are_those_that_listing_them_gives() -> None:
     for name, kind in product(("genlifted", "npair", "histogram", "multisimilarity"), LABELS):
         x, y = batch(kind)

@@ -66,7 +66,7 @@ def weights_by_pair(matrix: Tensor, labels: Tensor, margin: float) -> tuple[Tens
     weights, active = torch.zeros_like(matrix), 0.0
     own = (labels[:a, None] == labels).to(matrix.dtype)
     far = torch.add(matrix, own, alpha=torch.finfo(matrix.dtype).max / 4)  # what is no negative is never near enough
-    sizes = own.sum(1)  # of the anchors' classes
+    sizes = own.sum(1).double()  # of the anchors' classes; Σ n² is exact then
     pairs = own.fill_diagonal_(0).nonzero()
     block = max(1, _BLOCK // b)
     for part in pairs.split(block) if len(pairs) > block else (pairs,):
