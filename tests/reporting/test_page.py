@@ -91,6 +91,7 @@ def test_what_failed_after_training_is_told_too(make_study, make_pictures, tmp_p
     Store(made.folder).record_failure(made.table.rows[0].path.name, "Traceback …\nOodmlError: no episodes")
     html = report(made.table, tmp_path / "report.html").read_text()
     assert "2 finished, 1 failed" in html and "OodmlError: no episodes" in html
+    assert "Per cent." in html and "interval over seeds" not in html  # one seed has none
 
 
 def test_what_failed_and_how_it_was_made_are_told(whole_page):

@@ -37,7 +37,7 @@ from oodml.study import load_study
 from oodml.study.statistics import StudyTable
 from oodml.study.store import open_store
 
-INTERVALS = "± is half the 95 % interval over seeds, [a–b] one that would go beyond 0 or 100."
+INTERVALS = "; ± is half the 95 % interval over seeds, [a–b] one that would go beyond 0 or 100"
 
 
 def report(
@@ -75,10 +75,10 @@ def build_sections(material: Material) -> tuple[list[Section], object]:
     """Every section that has something to show, and the galleries' data."""
     pictures, notes = galleries(material)
     maps, more_notes = map_charts(material)
-    several = np.unique(material.table.fids).size > 1
+    several, seeds = np.unique(material.table.fids).size > 1, len(material.table.seeds)
     sections = [
         _charts("shift", "Performance under shift", [score_chart, difference_chart], material),
-        Section("scores", "Scores", f"Per cent; {INTERVALS}", body=score_tables(material)),
+        Section("scores", "Scores", f"Per cent{INTERVALS if seeds > 1 else ''}.", body=score_tables(material)),
         _charts("ags", "Aggregated generalisation score", [ags_chart], material, comparison_table) if several else None,
         _papers(material),
         _charts("forecast", "Forecast", [forecast_chart], material),
