@@ -251,9 +251,16 @@ def test_a_target_of_linked_class_folders_is_read(zoo: Path, tmp_path: Path) -> 
     assert len(open_pictures(str(tmp_path))) == 16
 
 
-def test_a_shift_to_one_picture_is_refused_in_words_of_pictures(zoo: Path, tmp_path: Path) -> None:
+def test_a_shift_to_one_picture_is_refused_in_words_of_pictures(
+    zoo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shutil.copy(zoo / "target" / "new0.png", tmp_path / "new0.png")
+    for i in range(3):
+        (tmp_path / f"broken{i}.png").write_text("no picture")
+    described = []
+    monkeypatch.setattr("oodml.cli.shift.describe", lambda *arguments: described.append(arguments))
     told = str(run("shift", zoo / "zoo", tmp_path, "--backbone", "tiny").exception)
+    assert not described  # refused before minutes are spent on features
     assert told.endswith(f"{tmp_path} has 1 that can be read: give at least 3, better 50 or more.")
 
 

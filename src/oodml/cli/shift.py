@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from oodml.cli._app import app, out, print_table
-from oodml.cli._pictures_in import BACKBONE_OPTION, WEIGHTS_OPTION, Described, describe, note, open_pictures, quietly
+from oodml.cli._pictures_in import (
+    BACKBONE_OPTION,
+    WEIGHTS_OPTION,
+    Described,
+    describe,
+    note,
+    open_pictures,
+    quietly,
+    readable,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,9 +50,10 @@ def shift(
     from oodml.study.audit.pictures import check_many
 
     opened = [open_pictures(train, train_root), open_pictures(target, target_root)]  # both, before anything is computed
-    source, other = (describe(ds, backbone, weights) for ds in opened)
-    for each in (source, other):
-        check_many(each.ds)
+    pictures = [readable(ds) for ds in opened]
+    for each in pictures:
+        check_many(each)
+    source, other = (describe(ds, backbone, weights) for ds in pictures)
     rows: list[tuple[Any, ...]] = [
         ("images", f"{len(source.ds):,} and {len(other.ds):,}"),
         ("FID over images", f"{oodml.fid(source.features, other.features):.2f}"),
