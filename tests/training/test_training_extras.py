@@ -141,6 +141,16 @@ def test_a_sampler_that_looks_at_embeddings_gets_them_every_epoch(settings):
     assert updates == [(64, (64, 8)), *["draw"] * 4] * 2  # before the first batch of an epoch is drawn
 
 
+@pytest.mark.parametrize("name", ["gc", "ddm", "frd"])
+def test_runs_whose_sampler_chooses_by_embeddings_resume_exactly(settings, tmp_path, killed_after, facts, name):
+    wanted = {"sampler": {"name": name, "pool": 32}, "checkpoint_every": 1, "steps": None, "epochs": 3}
+    whole = train(settings(out=str(tmp_path / "whole"), **wanted))
+    killed = settings(out=str(tmp_path / "killed"), **wanted)
+    with killed_after(6), pytest.raises(RuntimeError, match="killed"):  # in the middle of an epoch of four steps
+        train(killed)
+    assert facts(train(killed)) == facts(whole)
+
+
 def test_schedules():
     constant, cosine = make_schedule("constant", 100, 10), make_schedule("cosine", 100, 10)
     assert [constant(s) for s in (0, 50, 99)] == [1, 1, 1]

@@ -7,8 +7,8 @@ from functools import partial
 
 import numpy as np
 
+from oodml._blas import one_thread_if
 from oodml.shift._classes import ClassFeatures
-from oodml.shift._threads import one_thread_if
 from oodml.shift.frechet import SVD_LIMIT, Gaussian, frechet, triangle
 
 Rows = Callable[[np.ndarray], np.ndarray]  # class numbers -> their rows

@@ -9,11 +9,11 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 import oodml
+from oodml._blas import one_thread_if
 from oodml._errors import OodmlError, unknown_name
 from oodml._progress import console
 from oodml.shift._classes import ClassFeatures, group_by_class
 from oodml.shift._partition import Partition
-from oodml.shift._threads import one_thread_if
 from oodml.shift.construction import State, progression
 from oodml.shift.selection import evenly, monotone
 from oodml.shift.split import FID_MODES, Split, Splits, with_validation

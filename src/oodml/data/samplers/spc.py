@@ -54,14 +54,18 @@ class SPC(BatchSampler):
             )
 
     def draw(self, rng: np.random.Generator) -> np.ndarray:
+        return self.draw_groups(rng, self.groups).reshape(-1)
+
+    def draw_groups(self, rng: np.random.Generator, groups: int) -> np.ndarray:
+        """`groups` class groups: (groups, n) positions."""
         classes, n = len(self.index), self.samples_per_class
-        rounds, extra = divmod(self.groups, classes)
+        rounds, extra = divmod(groups, classes)
         again = rng.choice(classes, extra, replace=False)  # each class `rounds` times, these once more
         if rounds == 0:
-            return self.index.draw(rng, again, n).reshape(-1)
+            return self.index.draw(rng, again, n)
         everyone = rng.permutation(classes)
         pictures = self.index.draw(rng, everyone, (rounds + 1) * n).reshape(classes, rounds + 1, n)
         # Whole rounds first, so that a class's second use stands far from its first when the batch is shared out.
         once_more = np.flatnonzero(np.isin(everyone, again))
-        whole = pictures[:, :rounds].transpose(1, 0, 2).reshape(-1)
-        return np.concatenate([whole, pictures[once_more, rounds].reshape(-1)])
+        whole = pictures[:, :rounds].transpose(1, 0, 2).reshape(-1, n)
+        return np.concatenate([whole, pictures[once_more, rounds]])
