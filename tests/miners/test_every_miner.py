@@ -360,6 +360,16 @@ def test_points_equal_to_the_anchor_are_not_farther_than_one_another() -> None:
         assert_distribution(drawn[:, 1, 4], uniform_over([5, 6], 7))
 
 
+def test_distances_in_float64_are_told_apart_down_to_the_least_there_is() -> None:
+    """What counts as rounding in float32 is a distance there: a batch that has nearly collapsed still has triplets."""
+    x = torch.ones(6, 4).double() + 1e-3 * torch.randn(6, 4, generator=torch.Generator().manual_seed(0)).double()
+    y = torch.arange(6) // 2
+    assert make("easy-positive")(x, y).mask.any()
+    near = torch.tensor([[0.0, 2e-4, 1e-4, 5e-4, 8e-4, 1.0]]).double()
+    drawn = [make("semihard", i)(x, y, near, 1).negative for i in range(90)]
+    assert set(torch.cat(drawn).tolist()) == {3, 4, 5}
+
+
 @pytest.mark.parametrize(
     "options", [{"lower": None}, {"lower": "a"}, {"upper": "1.4"}, {"lower": 0.0}, {"upper": 0.1}, {"upper": math.nan}]
 )

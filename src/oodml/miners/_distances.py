@@ -13,8 +13,16 @@ from oodml.miners._autograd import first_order
 # Below the rounding error of ‖x‖² + ‖y‖² − 2xᵀy on the unit sphere; √ε = 1e-4 is what equal points are apart.
 EPSILON = 1e-8
 SMALLEST = 1e-12  # norm that rows are divided by
-NOISE = 1e-3  # on the unit sphere two points nearer than this may be equal: their distance is rounding error
+NOISE = 2e-3  # in float32 two unit rows nearer than this may be equal: their distance is rounding error
 CLAMPED = 1.0001e-4  # a distance below this is √ε, whichever way its last digit was rounded
+
+
+def beyond_noise(distances: Tensor) -> Tensor:
+    """The distances, in place, raised to what equal points may be apart: these are not farther than one another.
+
+    In float32 that is rounding, in float64 the √ε that a distance is at least.
+    """
+    return distances.clamp_min_(CLAMPED if distances.dtype == torch.float64 else NOISE)
 
 
 def root(squared: Tensor) -> Tensor:
@@ -85,7 +93,7 @@ def _constant(shape: tuple[int, ...], value: float, dtype: torch.dtype, device: 
 
 def runs_on_cpu(x: Tensor) -> bool:
     """Whether operations on a tensor are carried out on a CPU, at once: looking at a value then costs nothing."""
-    return not x.is_cuda and _runs_now(x)
+    return x.is_cpu and _runs_now(x)
 
 
 def diagonal(matrix: Tensor) -> Tensor:

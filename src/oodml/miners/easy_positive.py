@@ -7,7 +7,7 @@ from torch import Tensor
 
 from oodml.miners import register_miner
 from oodml.miners._base import PartnerMiner, Partners
-from oodml.miners._distances import NOISE, positives_and_negatives, where_else
+from oodml.miners._distances import beyond_noise, positives_and_negatives, where_else
 
 
 @register_miner("easy-positive", paper="Xuan et al. 2020")
@@ -21,7 +21,7 @@ class EasyPositive(PartnerMiner):
     def partners(self, embeddings: Tensor, labels: Tensor, distances: Tensor) -> Partners:
         positives, negatives = positives_and_negatives(labels, len(distances))
         reach, positive = where_else(positives, distances, torch.inf).min(1)
-        semihard = negatives & (distances > reach.clamp_min_(NOISE)[:, None])  # points equal to the anchor are not
+        semihard = negatives & (distances > beyond_noise(reach)[:, None])
         farther, negative = where_else(semihard, distances, torch.inf).min(1)
         # Without a positive nothing is farther.
         return Partners(torch.stack([positive, negative]), farther < torch.inf)

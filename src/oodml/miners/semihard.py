@@ -8,7 +8,7 @@ from torch import Tensor
 from oodml.miners import register_miner
 from oodml.miners._base import PartnerMiner, Partners
 from oodml.miners._checks import require_positive
-from oodml.miners._distances import NOISE, positives_and_negatives
+from oodml.miners._distances import beyond_noise, positives_and_negatives
 from oodml.miners._sampling import choose
 
 
@@ -32,7 +32,7 @@ class Semihard(PartnerMiner):
     def partners(self, embeddings: Tensor, labels: Tensor, distances: Tensor) -> Partners:
         positives, negatives = positives_and_negatives(labels, len(distances))
         positive, has_positive = choose(positives, self.generator)
-        reach = distances.gather(1, positive[:, None]).clamp_min_(NOISE)  # points equal to the anchor are not farther
+        reach = beyond_noise(distances.gather(1, positive[:, None]))
         semihard = negatives & (distances > reach)
         if self.margin is not None:
             semihard &= distances < reach + self.margin

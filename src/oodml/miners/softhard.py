@@ -7,7 +7,7 @@ from torch import Tensor
 
 from oodml.miners import register_miner
 from oodml.miners._base import PartnerMiner, Partners
-from oodml.miners._distances import NOISE, positives_and_negatives, where_else
+from oodml.miners._distances import beyond_noise, positives_and_negatives, where_else
 from oodml.miners._sampling import choose_partners
 
 
@@ -24,7 +24,7 @@ class Softhard(PartnerMiner):
         near = where_else(positives, distances, -torch.inf)
         far = where_else(negatives, distances, torch.inf)
         farthest_positive = near.amax(1, keepdim=True)
-        nearest_negative = far.amin(1, keepdim=True).clamp_min_(NOISE)  # equal points are not farther than one another
+        nearest_negative = beyond_noise(far.amin(1, keepdim=True))
         hard = farthest_positive > nearest_negative  # then there are hard candidates of both kinds, else of neither
         return choose_partners(
             near > where_else(hard, nearest_negative, -torch.inf),
