@@ -196,6 +196,14 @@ def test_what_is_made_already_is_no_factory(animals):
         animals.register("made", torch.nn.Linear(2, 2))
 
 
+def test_what_a_factory_cannot_do_without_is_named(animals):
+    """A function of embeddings and labels is a slip where one that makes it is wanted."""
+    animals.register("cow", lambda embeddings, labels: 0)
+    with pytest.raises(OodmlError, match=r"'cow' cannot be made without embeddings, labels.*is not the animal itself"):
+        animals.make("cow", context={"size": 3})
+    assert animals.make("cow", 1, labels=2) == 0
+
+
 def test_a_partial_is_described_by_what_it_calls(animals):
     animals.register("tall", functools.partial(animals["horse"].factory, legs=8))
     assert animals["tall"].summary == "An animal to ride on."

@@ -174,6 +174,7 @@ class Registry:
         self.check_hyperparameters(name, hyperparameters)
         wanted = inspect.signature(record.factory).parameters
         supplied = {k: v for k, v in (context or {}).items() if k in wanted or record.takes_any_keyword}
+        self._refuse_without(record, [*list(wanted)[: len(args)], *supplied, *hyperparameters])
         return record.factory(*args, **supplied, **hyperparameters)
 
     def check_hyperparameters(self, name: str, hyperparameters: Mapping[str, Any]) -> None:
@@ -186,6 +187,15 @@ class Registry:
                 raise unknown_name(f"option of {self.kind} {record.name!r}:", key, record.defaults)
             if isinstance(record.defaults[key], bool) and not isinstance(value, bool):
                 raise OodmlError(f"The option {key} of {self.kind} {record.name!r} is True or False, got {value!r}.")
+
+    def _refuse_without(self, record: Record, given: list[str]) -> None:
+        """Raise for arguments that the factory cannot do without."""
+        missing = [k for k, v in record.defaults.items() if v is inspect.Parameter.empty and k not in given]
+        if missing:
+            raise OodmlError(
+                f"The {self.kind} {record.name!r} cannot be made without {', '.join(missing)}: give it as an option. "
+                f"(What is registered makes a {self.kind}, and is not the {self.kind} itself.)"
+            )
 
     def _scan(self) -> None:
         self._once(self._import_modules)

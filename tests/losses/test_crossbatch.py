@@ -296,6 +296,10 @@ def test_errors_name_the_argument():
         build("crossbatch")
     with pytest.raises(OodmlError, match="dict with a 'name'"):
         build({"margin": 1.0})
+    with pytest.raises(OodmlError, match="base must not hold num_classes"):
+        build({"name": "triplet", "num_classes": 5})
+    with pytest.raises(OodmlError, match="base has the miner 'hard', and another one was given"):
+        build({"name": "triplet", "miner": "hard"}, miner="random")
     with pytest.raises(OodmlError, match="memory_size must be a whole number"):
         build("ntxent", memory_size=0)
     with pytest.raises(OodmlError, match="made for embedding_dim=4"):

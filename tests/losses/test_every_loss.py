@@ -384,6 +384,18 @@ class TestForeignModules:
         with pytest.raises(OodmlError, match=f"labels must lie in 0..{CLASSES - 1}"):
             loss(embeddings, labels + CLASSES)
 
+    def test_one_that_uses_raw_embeddings_shapes_no_sphere(self, name: str) -> None:
+        """Whoever embeds test images must then leave them as they are."""
+        from pytorch_metric_learning import distances, losses
+
+        for distance in (distances.LpDistance, distances.DotProductSimilarity):
+            for normalised in (True, False):
+                given = losses.TripletMarginLoss(distance=distance(normalize_embeddings=normalised))
+                oodml.register_loss(name, lambda given=given: given, replace=True)
+                assert oodml.make_loss(name).normalise == normalised
+        given.normalise = True  # its own word counts
+        assert oodml.make_loss(name).normalise
+
     def test_its_own_options_and_param_groups(self, name: str) -> None:
         class Scaled(nn.Module):
             def __init__(self, scale: float = 2.0) -> None:
@@ -466,3 +478,15 @@ def test_labels_of_other_whole_numbers_are_refused_in_a_sentence() -> None:
     embeddings, labels = batch()
     with pytest.raises(OodmlError, match="labels must be whole numbers"):
         build("arcface")(embeddings, labels.to(torch.uint16))
+
+
+def test_a_loss_and_its_miner_say_what_they_were_made_with() -> None:
+    loss = oodml.make_loss("triplet", margin=0.3, miner={"name": "distance", "upper": None})
+    assert repr(loss) == "Triplet(margin=0.3, squared=False, miner=DistanceWeighted(lower=0.5))"
+
+
+def test_hyperparameters_that_are_no_number_are_named() -> None:
+    with pytest.raises(OodmlError, match="beta must be a positive number, got tensor"):
+        oodml.make_loss("margin", num_classes=2, beta=torch.ones(2))
+    with pytest.raises(OodmlError, match="init must be"):
+        oodml.make_loss("proxyanchor", num_classes=2, embedding_dim=2, init=["normal"])

@@ -57,7 +57,14 @@ def test_of_several_processes_one_speaks(tmp_path, settings, monkeypatch):
 
 @pytest.mark.parametrize(
     "words",
-    [("--method", "margn"), ("--set", "lrr=1"), ("--set", "lr"), ("--set", "sampler={name: spc"), ("--train", "heads")],
+    [
+        ("--method", "margn"),
+        ("--set", "lrr=1"),
+        ("--set", "lr"),
+        ("--set", "sampler={name: spc"),
+        ("--set", "seed=2001-99-99"),
+        ("--train", "heads"),
+    ],
 )
 def test_mistakes_are_one_sentence(words):
     done = run("train", *words)
@@ -66,8 +73,10 @@ def test_mistakes_are_one_sentence(words):
 
 def test_methods_lists_everything_and_explains_one():
     listed = run("methods").stdout
-    for name in (*oodml.list_methods(), *oodml.list_losses(), *oodml.list_miners()):
+    for name in (*oodml.list_methods(), *oodml.list_losses(), *oodml.list_miners(), *oodml.list_batch_samplers()):
         assert name in listed
     told = run("methods", "margin").stdout
     assert "beta" in told and "1.2" in told and "Wu et al" in told
-    assert isinstance(run("methods", "margn").exception, oodml.OodmlError)
+    assert "candidates" in run("methods", "frd").stdout
+    for typo, meant in (("margn", "margin"), ("infonc", "infonce")):
+        assert f"Did you mean '{meant}'" in str(run("methods", typo).exception)

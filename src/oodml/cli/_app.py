@@ -54,7 +54,7 @@ def parse_yaml(option: str, text: str) -> Any:
 
     try:
         return yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:  # a date of month 99 is a ValueError
         problem = getattr(error, "problem", None) or str(error).partition("\n")[0]
         raise OodmlError(
             f"{option}: {text!r} is no YAML ({problem}). Lists are [a, b], mappings {{key: value}}."

@@ -17,19 +17,26 @@ if TYPE_CHECKING:
 
 @app.command("methods")
 def methods_command(
-    name: str | None = typer.Argument(None, help="One loss, miner or method, with its options and their defaults."),
+    name: str | None = typer.Argument(None, help="One of them, with its options and their defaults."),
 ) -> None:
-    """List losses, miners and methods; with a name, its options."""
+    """List methods, losses, miners and batch samplers; with a name, its options."""
     from oodml._errors import unknown_name
+    from oodml.data import batch_sampler_records
     from oodml.losses import loss_records
     from oodml.methods import method_records
     from oodml.miners import miner_records
 
-    kinds = {"method": method_records(), "loss": loss_records(), "miner": miner_records()}
+    kinds = {
+        "method": method_records(),
+        "loss": loss_records(),
+        "miner": miner_records(),
+        "batch sampler": batch_sampler_records(),
+    }
     if name is not None:
         found = [(kind, r) for kind, records in kinds.items() for r in records if name in (r.name, *r.aliases)]
         if not found:
-            raise unknown_name("method, loss or miner", name, [r.name for records in kinds.values() for r in records])
+            known = [each for records in kinds.values() for r in records for each in (r.name, *r.aliases)]
+            raise unknown_name("method, loss, miner or batch sampler", name, known)
         for kind, record in found:
             _describe(kind, record)
         return
@@ -42,6 +49,7 @@ def methods_command(
         "Losses: a name is short for the method 'plain'", ["loss", "default miner", "learns", "what it does"], losses
     )
     print_table("Miners", ["miner", "what it does"], [[r.name, r.summary] for r in kinds["miner"]])
+    print_table("Batch samplers", ["sampler", "what it does"], [[r.name, r.summary] for r in kinds["batch sampler"]])
 
 
 def _describe(kind: str, record: Record) -> None:

@@ -21,7 +21,7 @@ def read_settings(path: str | Path, what: str) -> dict[str, Any]:
     except yaml.MarkedYAMLError as error:
         where = f" in line {error.problem_mark.line + 1}" if error.problem_mark else ""
         raise OodmlError(f"Could not read the {what} {path}: it is no YAML{where} ({error.problem}).") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError) as error:  # bytes that are no UTF-8, a date of month 99
         raise OodmlError(
             f"Could not read the {what} {path}: it is no YAML ({' '.join(str(error).split())})."
         ) from error

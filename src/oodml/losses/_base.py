@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from oodml._errors import OodmlError
 from oodml.miners import Miner
-from oodml.miners._base import check_batch, without_autocast
+from oodml.miners._base import check_batch, settings_of, without_autocast
 from oodml.miners._checks import is_whole
 from oodml.miners._distances import unit_rows
 
@@ -46,6 +46,9 @@ class Loss(nn.Module):
     def compute(self, embeddings: Tensor, labels: Tensor, tuples: Tuples | None) -> Tensor:
         """The objective itself, on checked full-precision embeddings."""
         raise NotImplementedError
+
+    def extra_repr(self) -> str:
+        return settings_of(self)
 
     def param_groups(self, base_lr: float) -> list[dict[str, Any]]:
         """The learnable parts with the papers' learning rates (`base_lr` where none is given) and no weight decay."""

@@ -20,7 +20,6 @@ from oodml.miners._distances import (
 )
 
 _FEW = 4  # up to this many tuples a sample, row differences cost less than the backward pass of the whole matrix
-_BLOCK = 2**22  # entries of a block of triplets
 
 
 class Distances:
@@ -60,7 +59,7 @@ class Distances:
         A handful of pairs is measured from the rows themselves unless the matrix is there already.
         """
         lengths = [len(i) for i, _ in pairs]
-        if self._matrix is not None or sum(lengths) > _FEW * len(self.rows):
+        if self._matrix is not None or sum(lengths) > _FEW * len(self.embeddings):
             return read_pairs(self.matrix, *pairs)
         first, second = zip(*pairs, strict=True)
         i, j = self.rows.index_select(0, torch.cat([*first, *second])).chunk(2)

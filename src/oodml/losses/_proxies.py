@@ -34,7 +34,7 @@ def initial_proxies(count: int, dim: int, init: Init, generator: torch.Generator
     if init == "uniform":
         return (2 * torch.rand(count, dim, generator=generator, device=device) - 1) / math.sqrt(dim)
     scales = {"normal": 1 / 8, "kaiming": math.sqrt(2 / count)}
-    if init not in scales:
+    if not isinstance(init, str) or init not in scales:
         raise OodmlError(f"init must be 'uniform', 'normal' or 'kaiming', got {init!r}.")
     return torch.randn(count, dim, generator=generator, device=device) * scales[init]
 

@@ -17,13 +17,14 @@ class Wrapped(Loss):
 
     The module sees the embeddings as they are and does what its own formula wants with them. Explicit tuples are handed
     on as its third argument: `Triplets` and `Pairs` as the plain index tensors that pytorch-metric-learning knows,
-    (a, p, n) and (a1, p, a2, n), without the rows that are masked out; anything else as it is.
+    (a, p, n) and (a1, p, a2, n), without the rows that are masked out; anything else as it is. An attribute
+    `normalise = False` of the module says that it shapes no sphere, so that test images are embedded as they are.
     """
 
     def __init__(self, module: nn.Module, num_classes: int | None = None) -> None:
         super().__init__(num_classes=num_classes)
         self.module = module
-        self.normalise = getattr(module, "normalise", True)  # type: ignore[misc]
+        self.normalise = _normalises(module)  # type: ignore[misc]
 
     def forward(self, embeddings: Tensor, labels: Tensor, tuples: Tuples | None = None) -> Tensor:
         check_batch(embeddings, labels, self.num_classes)
@@ -36,6 +37,12 @@ class Wrapped(Loss):
     def param_groups(self, base_lr: float) -> list[dict[str, Any]]:
         own = getattr(self.module, "param_groups", None)
         return own(base_lr) if callable(own) else super().param_groups(base_lr)
+
+
+def _normalises(module: nn.Module) -> bool:
+    """Whether it shapes a sphere: as it says itself, or as the distance of a loss of pytorch-metric-learning does."""
+    of_distance = getattr(getattr(module, "distance", None), "normalize_embeddings", True)
+    return bool(getattr(module, "normalise", of_distance))
 
 
 def _plain(tuples: Tuples, embeddings: Tensor) -> Any:

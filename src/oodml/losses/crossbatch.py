@@ -127,9 +127,14 @@ def _build(
     options: dict[str, Any] = {"name": base} if isinstance(base, str) else dict(base) if isinstance(base, dict) else {}
     if "name" not in options:
         raise OodmlError(f"base must be the name of an objective or a dict with a 'name', got {base!r}.")
+    name = options.pop("name")
+    for key in ("num_classes", "embedding_dim", "generator"):
+        if key in options:
+            raise OodmlError(f"base must not hold {key}: the memory hands on its own. Leave it out of {base!r}.")
+    if miner is not None and "miner" in options:
+        raise OodmlError(f"base has the miner {options['miner']!r}, and another one was given beside it: give one.")
     if miner is not None:
         options["miner"] = miner
-    name = options.pop("name")
     loss = make_loss(name, num_classes=num_classes, embedding_dim=embedding_dim, generator=generator, **options)
     if not isinstance(loss, PairLoss | TupleLoss):
         raise OodmlError(f"A memory serves objectives on pairs or tuples of samples; {name!r} compares otherwise.")

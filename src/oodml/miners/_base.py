@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from contextlib import AbstractContextManager, nullcontext
 from typing import ClassVar, NamedTuple
@@ -64,6 +65,9 @@ class Miner:
         self, embeddings: Tensor, labels: Tensor, distances: Tensor | None = None, anchors: int | None = None
     ) -> Triplets | Pairs:
         return self.mine(embeddings, labels, self.prepare(embeddings, labels, distances, anchors))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({settings_of(self)})"
 
     def prepare(
         self, embeddings: Tensor, labels: Tensor, distances: Tensor | None, anchors: int | None = None
@@ -154,6 +158,13 @@ class PairMiner(Miner):
 
     def select(self, distances: Tensor, positives: Tensor, negatives: Tensor) -> tuple[Tensor, Tensor]:
         raise NotImplementedError
+
+
+def settings_of(made: object) -> str:
+    """The arguments that a miner or a loss was made with, those that it keeps under their names, for its `repr`."""
+    names = inspect.signature(type(made).__init__).parameters
+    kept = {name: vars(made)[name] for name in names if name in vars(made) and name != "generator"}
+    return ", ".join(f"{name}={value!r}" for name, value in kept.items() if value is not None)
 
 
 def without_autocast(x: Tensor) -> AbstractContextManager[None]:

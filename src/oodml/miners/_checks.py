@@ -49,5 +49,5 @@ def is_whole(value: Any) -> bool:
 def _is_finite(value: Any) -> bool:
     try:
         return not isinstance(value, str) and math.isfinite(value)
-    except TypeError:
+    except (TypeError, ValueError, RuntimeError):  # a tensor of several numbers is none of the first
         return False

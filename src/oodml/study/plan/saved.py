@@ -59,7 +59,7 @@ def load_settings(folder: str | Path | Store) -> dict[str, Any]:
         raise OodmlError(f"{store.url} holds no study (there is no {SETTINGS} in it). Run one with `oodml study run`.")
     try:
         held = yaml.safe_load(content)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:
         raise OodmlError(f"{store.url}/{SETTINGS} is damaged ({error}). Remove it and run the study again.") from error
     if not isinstance(held, dict):
         raise OodmlError(f"{store.url}/{SETTINGS} holds no settings of a study. Remove it and run the study again.")
