@@ -264,6 +264,22 @@ def test_a_shift_to_one_picture_is_refused_in_words_of_pictures(
     assert told.endswith(f"{tmp_path} has 1 that can be read: give at least 3, better 50 or more.")
 
 
+def test_a_shift_to_three_pictures_is_measured_and_called_rough(zoo: Path, tmp_path: Path) -> None:
+    for i in range(3):
+        shutil.copy(zoo / "target" / f"new{i}.png", tmp_path)
+    shown = run("shift", zoo / "zoo", tmp_path, "--backbone", "tiny")
+    assert shown.exit_code == 0, shown.exception
+    assert "FID over images, 2 a side" in shown.stdout
+    assert "The target has 3 pictures" in shown.stderr and "rough measure" in shown.stderr
+
+
+def test_a_link_to_nothing_among_loose_pictures_is_named(zoo: Path, tmp_path: Path) -> None:
+    shutil.copytree(zoo / "target", tmp_path / "target")
+    (tmp_path / "target" / "gone.png").symlink_to(tmp_path / "nowhere.png")
+    shown = run("shift", zoo / "zoo", tmp_path / "target", "--backbone", "tiny")
+    assert "1 of 23 pictures" in shown.stderr and "gone.png" in shown.stderr
+
+
 def test_hidden_files_beside_loose_pictures_are_no_pictures(zoo: Path, tmp_path: Path) -> None:
     shutil.copytree(zoo / "target", tmp_path / "target")
     (tmp_path / "target" / "._new0.png").write_bytes(b"what macOS leaves on other disks")

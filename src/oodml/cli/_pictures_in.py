@@ -141,6 +141,7 @@ def both(train: int, test: int) -> str:
 
 
 def _is_picture(path: Path) -> bool:
+    """By its name: what turns out to be broken, or a link to nothing, is named when it is read."""
     from oodml.data import PICTURE_EXTENSIONS
 
-    return path.is_file() and path.suffix.lower() in PICTURE_EXTENSIONS
+    return path.suffix.lower() in PICTURE_EXTENSIONS and not path.is_dir()

@@ -47,12 +47,14 @@ def shift(
     The distance of TARGET from TRAIN, its place among the shifts inside TRAIN, and the pictures both share.
     """
     import oodml
-    from oodml.study.audit.pictures import check_many
+    from oodml.study.audit.pictures import check_many, roughness
 
     opened = [open_pictures(train, train_root), open_pictures(target, target_root)]  # both, before anything is computed
     pictures = [readable(ds) for ds in opened]
     for each in pictures:
         check_many(each)
+    for told in roughness(pictures[1]):
+        note(told)
     source, other = (describe(ds, backbone, weights) for ds in pictures)
     rows: list[tuple[Any, ...]] = [
         ("images", f"{len(source.ds):,} and {len(other.ds):,}"),

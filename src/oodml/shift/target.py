@@ -94,7 +94,7 @@ def place_target(
         train: (N, D) features of all training pictures; `splits` index its rows.
         target: (M, D) features of the target; no labels needed.
         splits: (name, rows of the training side, rows of the test side).
-        n: rows a draw and side. None: half the smallest set, so that draws differ, and at most 500.
+        n: rows a draw and side. None: half the smallest set, so that draws differ, two at least and 500 at most.
         draws: at least 20, so that the interval means something.
     """
     train, target = feature_rows(train, "The training set", 2), feature_rows(target, "The target", 2)
@@ -102,7 +102,7 @@ def place_target(
     if draws < 20:
         raise OodmlError(f"An interval needs at least 20 draws, got {draws}.")
     smallest = min([len(train), len(target), *(len(side) for _, *sides in splits for side in sides)])
-    n = min(smallest // 2, MOST_ROWS) if n is None else n
+    n = max(2, min(smallest // 2, MOST_ROWS)) if n is None else n
     if not 2 <= n <= smallest:
         raise OodmlError(
             f"Every set is reduced to one size n, at least 2, at most that of the smallest set ({smallest}); got {n}. "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,8 @@ def forecast_target(
     """Place the target on the scale of a study's splits and read the recall to expect there off a method's curve.
 
     All distances are over images at one common size, between features of `backbone`. `method` defaults to the best of
-    the study. Writes forecast.json into the study's folder; returns the placement and what was written.
+    the study. Writes forecast.json into the study's folder; returns the placement and what was written. What makes the
+    forecast a rough one, few pictures or such that cannot be read, is warned about.
     """
     store = open_store(folder)
     table = load_study(store)
@@ -41,7 +43,10 @@ def forecast_target(
     splits, dataset = splits_and_pictures(store, quiet)
     features = extract_features(dataset, backbone, quiet=quiet)
     pictures = Pictures({}, dataset, backbone, features, np.arange(len(dataset)), 0, 0.0)
-    placed = place(pictures, splits, read_target(target, backbone, [], quiet))
+    notes: list[str] = []
+    placed = place(pictures, splits, read_target(target, backbone, notes, quiet))
+    for each in notes:
+        warnings.warn(each, stacklevel=2)
     gallery = smallest_test_set(splits, dataset)
     held = forecast_file(table, chosen, METRIC, gallery, placed.fids, (name, placed.target))
     store.write_json("forecast.json", held)

@@ -133,12 +133,18 @@ def read_target(dataset: Dataset, backbone: str, notes: list[str], quiet: bool =
     if len(readable) < len(dataset):
         notes.append(f"{len(dataset) - len(readable)} of the target's pictures cannot be read and were left out.")
     check_many(readable)
-    if len(readable) < ENOUGH_TARGET_PICTURES:
-        notes.append(
-            f"The target has {len(readable)} pictures, and all distances are measured between at most half as many: a "
-            f"rough measure of shift, and a rough forecast. Better give {ENOUGH_TARGET_PICTURES} or more."
-        )
+    notes += roughness(readable)
     return readable, extract_features(readable, backbone, quiet=quiet)
+
+
+def roughness(dataset: Dataset) -> list[str]:
+    """What to say of a target that has few pictures; nothing of one that has enough."""
+    if len(dataset) >= ENOUGH_TARGET_PICTURES:
+        return []
+    return [
+        f"The target has {len(dataset)} pictures, and all distances are measured between at most half as many: a "
+        f"rough measure of shift, and a rough forecast. Better give {ENOUGH_TARGET_PICTURES} or more."
+    ]
 
 
 def check_many(dataset: Dataset) -> None:
