@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import pickle
 import tarfile
 from concurrent.futures import ProcessPoolExecutor
@@ -257,3 +258,15 @@ def test_tar_source_reads_exactly_its_member(tmp_path: Path):
     path.write_bytes(b"junk" + content + b"junk")
     source = TarSource(path, ["a.bmp"], np.array([4]), np.array([len(content)]))
     assert source.image(0).getpixel((0, 0)) == (255, 0, 0)
+
+
+def test_a_passing_fault_of_the_disk_is_not_taken_for_another_picture(birds: Path, monkeypatch):
+    """It would have changed the fingerprint: everything decoded again, and runs told that pictures have changed."""
+
+    def failing(path):
+        raise OSError(errno.EIO, "Input/output error")
+
+    source = FileSource(birds, ["crow/0.png"])
+    monkeypatch.setattr("oodml.data._sources.os.stat", failing)
+    with pytest.raises(OSError, match="Input/output error"):
+        source.fingerprint()

@@ -6,7 +6,6 @@ never travel between processes.
 
 from __future__ import annotations
 
-import errno
 import multiprocessing
 import os
 import threading
@@ -26,15 +25,11 @@ from oodml._errors import OodmlError
 from oodml._machine import cores
 from oodml._progress import stage
 from oodml.data._dataset import Dataset
-from oodml.data._sources import ArraySource, Source
+from oodml.data._sources import FAULTS_OF_A_FILE, ArraySource, Source
 
 CHUNK_PIXELS = 16
 CHUNK_BYTES = 3 * CHUNK_PIXELS
 _BLOCK = 32  # pictures a worker decodes between two reports
-# What the system says of a broken file, a link to nothing or to itself, a folder in its place, or a header that points
-# out of it. Anything else (a failing disk, a lost server, too many open files, missing rights) may pass, and the
-# verdict is kept with the cache.
-_FAULTS_OF_A_FILE = (errno.ENOENT, errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.EINVAL, errno.EOVERFLOW)
 
 
 class Report(NamedTuple):
@@ -156,9 +151,12 @@ class _Writer:
 
 
 def _may_pass(error: Exception) -> bool:
-    """Whether a picture could not be read for a reason outside its file. Pillow's own errors have no `errno`."""
+    """Whether a picture could not be read for a reason outside its file, so that no verdict may be kept with the cache.
+
+    Pillow's own errors have no `errno`.
+    """
     if isinstance(error, OSError):
-        return error.errno is not None and error.errno not in _FAULTS_OF_A_FILE
+        return error.errno is not None and error.errno not in FAULTS_OF_A_FILE
     return isinstance(error, MemoryError)
 
 

@@ -6,6 +6,7 @@ offsets, so no two readers share a position in the file.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import os
@@ -16,6 +17,10 @@ from typing import Protocol
 
 import numpy as np
 from PIL import Image, ImageOps
+
+# What the system says of a broken file, a link to nothing or to itself, a folder in its place, or a header that points
+# out of it. Anything else (a failing disk, a lost server, too many open files, missing rights) may pass.
+FAULTS_OF_A_FILE = (errno.ENOENT, errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.EINVAL, errno.EOVERFLOW)
 
 
 class Source(Protocol):
@@ -71,7 +76,9 @@ class FileSource:
     def _state(self, name: str) -> str:
         try:
             found = os.stat(self.root / name)  # noqa: PTH116 - 12,000 of these; os.stat is the quick one
-        except OSError:  # a link to nothing, say: reading the picture tells why, and leaves it out
+        except OSError as error:  # a link to nothing, say: reading the picture tells why, and leaves it out
+            if error.errno not in FAULTS_OF_A_FILE:
+                raise
             return f"{name}\0"
         return f"{name}\0{found.st_size}\0{found.st_mtime_ns}"
 
