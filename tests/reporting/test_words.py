@@ -78,6 +78,30 @@ def test_splits_of_one_shift_count_by_their_mean():
     assert "Splits of one shift cannot say" in text
 
 
+def test_splits_without_an_fid_are_not_said_to_be_of_one_shift():
+    text = words([-1.0, 9.0], noise=0.1, fids=(0.0, 0.0))
+    assert text.startswith("ahead scores best on these 2 splits whose shift was not measured: recall@1 61.")
+    assert "of one shift" not in text and "write the FID into their files" in text
+
+
+def lead_on_one_split(*rows):
+    made = [Row(name, "s0", 5.0, seed, {"recall@1": value}, kind=kind) for name, seed, value, kind in rows]
+    return answer(gather(StudyTable(made), None, None, None))[0]
+
+
+def test_an_encoder_on_one_split_stands_against_every_seed_of_a_trained_method():
+    seeds = [("m", seed, 0.9 + seed / 1000, "trained") for seed in range(5)]
+    assert "It is 40.2 ± 0.2 points ahead of own." in lead_on_one_split(("own", 0, 0.5, "own"), *seeds)
+    alone = lead_on_one_split(("own", 0, 0.5, "own"), ("other", 0, 0.4, "generic"))
+    assert "10.0 points ahead of other; neither was trained" in alone
+
+
+def test_methods_without_a_common_seed_on_one_split_claim_no_lead():
+    rows = [(name, seed, value, "trained") for name, value in (("a", 0.6), ("b", 0.5)) for seed in (0, 2)]
+    rows = [(name, seed + (name == "b"), value, kind) for name, seed, value, kind in rows]
+    assert "has no seed in common with b" in lead_on_one_split(*rows)
+
+
 def test_methods_that_lack_a_split_are_not_ranked():
     rows = [Row("a", "s0", 1.0, 0, {"recall@1": 0.5}), Row("b", "s1", 2.0, 0, {"recall@1": 0.5})]
     assert answer(gather(StudyTable(rows), None, None, None))[0].startswith("No method has finished on every split")

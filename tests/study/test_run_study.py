@@ -14,6 +14,7 @@ import yaml
 from PIL import Image
 
 import oodml
+from oodml import OodmlError
 from oodml.data import ArraySource, build_dataset, register_dataset
 from oodml.shift import Split, load_splits, save_splits
 from oodml.study import follow as study_follow
@@ -459,3 +460,21 @@ def test_a_study_goes_on_without_pictures_that_cannot_be_read(noise, study, phot
         recipe = load_splits(tmp_path / "study/splits.json")[0].provenance["recipe"]
         features, sample = split_features(recipe, oodml.load_dataset(photographs))
         assert len(features) == len(sample) == 20 and sample.fingerprint == recipe["data"]
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize(("side", "found"), [("test", 0), ("train", 1)])
+def test_a_split_without_readable_classes_is_refused_before_anything_is_trained(
+    noise, study, photographs, tmp_path, side, found
+):
+    """One such split made the results of all the others unreadable."""
+    for i in range(3):
+        (tmp_path / "photographs" / "class6" / f"{i}.png").write_bytes(b"no picture")
+    broken = ["class6", "class7"]
+    names = {"train": ["class0", "class1"], "test": ["class2", "class3"]}
+    names[side] = broken if side == "test" else [*broken, "class0"]
+    save_splits(tmp_path / "splits.json", [Split(name="dead", fid=1.0, **names)])
+    settings = study(dataset=photographs, splits=str(tmp_path / "splits.json"), methods=["margin"])
+    with pytest.raises(OodmlError, match=f"{side} classes of the split 'dead' {found} can be read from"):
+        oodml.run_study(settings, tmp_path / "study", quiet=True)
+    assert not (tmp_path / "study" / "runs").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from oodml.evaluation.estimate import share_text
 from oodml.reporting.material import MATCHED, Material, mean_sd
@@ -57,9 +58,7 @@ def _lead(material: Material, best: str, second: str) -> list[str]:
     """How the lead moves from the smallest shift to the largest, where seeds can tell that it moves: both have some."""
     if not {best, second} <= set(material.trained):
         return []
-    grid = 100 * material.table.scores(material.metric)
-    lead = grid[material.style(best)] - grid[material.style(second)]  # (split, seed)
-    lead = lead[:, ~np.isnan(lead).any(axis=0)]
+    lead = _lead_by_seed(material, best, second)
     if not lead.shape[1]:
         return []
     start, end = lead[0].mean(), lead[-1].mean()
@@ -73,6 +72,12 @@ def _lead(material: Material, best: str, second: str) -> list[str]:
         ]
     verb = "grows" if end > start else "shrinks"
     return [f"Its lead over {second} {verb} from {start:.1f} to {end:.1f} points as the shift grows."]
+
+
+def _lead_by_seed(material: Material, best: str, second: str) -> NDArray[np.float64]:
+    """In points, (split, seed), of the seeds that both have."""
+    a, b = material.table.side_by_side(material.metric, best, second)
+    return 100 * (a - b)
 
 
 def _gain(material: Material, best: str) -> list[str]:
@@ -91,26 +96,39 @@ def _gain(material: Material, best: str) -> list[str]:
 
 
 def _one_shift(material: Material) -> list[str]:
-    """One split, or several of one FID, whose mean counts."""
+    """One split, or several of one FID or of none, whose mean counts."""
     table = material.table
     ranked = ranking(table, material.metric)
     if not ranked:
         return ["No method has finished on every split yet, so none can be ranked."]
     best, found = next(iter(ranked.items()))
-    score, several = share_text(found.mean, found.half_width), len(table.splits) > 1
-    where = f"these {len(table.splits)} splits of one shift" if several else "this one split"
+    where, end = _where(len(table.splits), any(table.fids))
+    score = share_text(found.mean, found.half_width)
     text = f"{best} scores best on {where}: {metric_words(material.metric)} {score}."
     if len(ranked) > 1:
         text += " " + _one_shift_lead(material, best, list(ranked)[1])
-    subject = "Splits of one shift" if several else "One split"
-    return [text, f"{subject} cannot say how a method generalises under a growing shift: add splits of other FIDs."]
+    return [text, end]
+
+
+def _where(splits: int, measured: bool) -> tuple[str, str]:
+    """What to call splits of one FID, and what they cannot tell. One that does not say its FID stands at 0."""
+    cannot = "cannot say how a method generalises under a growing shift"
+    if splits == 1:
+        return "this one split", f"One split {cannot}: add splits of other FIDs."
+    if measured:
+        return f"these {splits} splits of one shift", f"Splits of one shift {cannot}: add splits of other FIDs."
+    which = "splits whose shift was not measured"
+    return f"these {splits} {which}", f"{which[0].upper()}{which[1:]} {cannot}: write the FID into their files."
 
 
 def _one_shift_lead(material: Material, best: str, second: str) -> str:
-    grid = 100 * material.table.scores(material.metric).mean(axis=1)
-    lead = grid[material.style(best)] - grid[material.style(second)]
-    found = estimate(lead[~np.isnan(lead)]) if not np.isnan(lead).all() else None
-    if found is None or found.n < 2:
+    lead = _lead_by_seed(material, best, second).mean(axis=0)
+    if not len(lead):
+        return f"It has no seed in common with {second}, so nothing says whether its lead is more than noise."
+    found = estimate(lead)
+    if not {best, second} & set(material.trained):
+        return f"It is {found.mean:.1f} points ahead of {second}; neither was trained, so there are no seeds to vary."
+    if found.n < 2:
         return f"One seed cannot say whether its lead over {second} is more than noise."
     if found.mean <= found.half_width:
         return f"Its lead over {second}, {found.mean:.1f} points, is within the noise."

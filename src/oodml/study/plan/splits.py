@@ -7,6 +7,8 @@ import json
 import os
 from pathlib import Path
 
+import numpy as np
+
 from oodml._errors import OodmlError
 from oodml.config import split_key
 from oodml.data import Dataset
@@ -60,6 +62,13 @@ def _check(split: Split, dataset: Dataset) -> None:
         dataset.class_ids([*split.train, *split.test, *split.val])
     except OodmlError as error:
         raise OodmlError(f"The split {split.name!r} is not one of this data set. {error}") from error
+    for side, names, least in (("train", split.train, 2), ("test", split.test, 1)):
+        readable = len(np.unique(dataset.labels[dataset.indices_of(names)]))
+        if readable < least:
+            raise OodmlError(
+                f"Of the {len(names)} {side} classes of the split {split.name!r} {readable} can be read from "
+                f"{dataset.name!r}, and a run needs {least} at least. Repair their pictures, or leave the split out."
+            )
 
 
 def official_splits(wanted: OfficialSplits, dataset: str) -> Splits:

@@ -152,18 +152,26 @@ class StudyTable:
     def compare(self, metric: str, first: str, second: str) -> Comparison:
         """AGS(first) − AGS(second) over the seeds that both have on every split.
 
-        An encoder that was only scored has no seed: its one value on a split stands against every seed of a
-        trained method. Between two such encoders nothing varies, so their difference has no interval.
+        Between two encoders that were only scored nothing varies, so their difference has no interval.
+        """
+        a, b = self.side_by_side(metric, first, second)
+        if not a.shape[1]:
+            raise OodmlError(f"{first!r} and {second!r} have no seed in common that ran on every split.")
+        found = compare(first, second, self.fids, a, b)
+        return found if TRAINED in (self.kinds[first], self.kinds[second]) else replace(found, by_seed=())
+
+    def side_by_side(self, metric: str, first: str, second: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """(split, seed) of both, of the seeds that both have on every split.
+
+        An encoder that was only scored has no seed: its one value on a split stands against every seed of a trained
+        method.
         """
         grid = self.scores(metric)
         a, b = (self._of(grid, name) for name in (first, second))
         if (self.kinds[first] == TRAINED) != (self.kinds[second] == TRAINED):
             a, b = (_repeated(x) if self.kinds[n] != TRAINED else x for x, n in ((a, first), (b, second)))
         complete = ~(np.isnan(a) | np.isnan(b)).any(axis=0)
-        if not complete.any():
-            raise OodmlError(f"{first!r} and {second!r} have no seed in common that ran on every split.")
-        found = compare(first, second, self.fids, a[:, complete], b[:, complete])
-        return found if TRAINED in (self.kinds[first], self.kinds[second]) else replace(found, by_seed=())
+        return a[:, complete], b[:, complete]
 
     def comparisons(self, metric: str) -> list[Comparison]:
         """Every pair of ranked methods, the better one first, in the order of the ranking."""
