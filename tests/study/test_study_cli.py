@@ -11,6 +11,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 import oodml
+from oodml._files import cache_root
 from oodml.cli import study as study_cli  # noqa: F401 - registers its commands
 from oodml.cli import study_papers, study_search, study_structure  # noqa: F401
 from oodml.cli._app import app
@@ -142,19 +143,22 @@ def test_a_step_of_several_batches_costs_as_many(noise, study, splits, monkeypat
 
 
 def test_features_of_frozen_backbones_count_for_no_run(noise, study, splits, monkeypatch):
-    """The first trial computes them, and they are kept for all runs."""
+    """They are computed before the first trial, with a bar of their own, and kept for all runs."""
     study_status = sys.modules["oodml.study.running.status"]
-    trials = []
+    kept = cache_root() / "features"
+    assert not any(kept.glob("*.safetensors"))
+    found = []
 
     def tried(config, dataset, steps):
-        trials.append(steps)
-        features = 600.0 if len(trials) == 1 else 0.0
-        return {"seconds": 1.0 + features, "train_seconds": 1.0, "images_per_second": 8.0, "steps_per_epoch": 2}
+        found.append((steps, any(kept.glob("*.safetensors"))))
+        return {"seconds": 1.0, "train_seconds": 1.0, "images_per_second": 8.0, "steps_per_epoch": 2}
 
     monkeypatch.setattr(study_status, "try_run", tried)
-    frozen = study(methods=["margin"], run={"train": "head", "steps": 2, "batch_size": 8, "backbone": "tiny"})
-    assert study_status.calibration(plan(frozen, list(load_splits(splits)))[0]) == 2.0
-    assert trials == [1, study_status.CALIBRATION_STEPS]
+    run = {"train": "head", "steps": 2, "batch_size": 8, "embedding_dim": 8, "backbone": "tf_efficientnet_lite0"}
+    planned = plan(study(methods=["margin"], run=run | {"views": 1}), list(load_splits(splits)))
+    statuses = [study_status.RunStatus(run, "waiting") for run in planned]
+    assert study_status.estimate_seconds(statuses, planned) == 2.0 * len(planned)
+    assert found == [(study_status.CALIBRATION_STEPS, True)]
 
 
 def test_failures_are_shown_with_their_reason(call, file, noise, trained, tmp_path):

@@ -206,7 +206,7 @@ def _serve(pipe: Connection, threads: int, registered: list[Registration]) -> No
             return
         try:
             pipe.send((outcome, _peak_memory(device)))
-        except (BrokenPipeError, ConnectionResetError):  # the study was stopped as the run ended: its result is there
+        except (KeyboardInterrupt, BrokenPipeError, ConnectionResetError):  # stopped as the run ended: its result stays
             return
 
 

@@ -50,7 +50,7 @@ class StudyConfig(_Part):
     """methods × settings × backbones × embedding sizes × splits × seeds, and what follows every run.
 
     dataset         a name, or {"name": "folder", "root": ...}
-    splits          "default", a split file or a list of them, {"n_splits": 5, ...}: built from the set's features, or
+    splits          "default", a split file, a list of these, {"n_splits": 5, ...}: built from the set's features, or
                     {"official": FILE}: the published ones
     methods         names, or {label: method}; a method as in RunConfig, with `run:` settings that it alone has
     settings        {label: run settings}: a further axis, e.g. {"SPC-2": {"samples_per_class": 2}, ...}

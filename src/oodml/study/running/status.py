@@ -13,7 +13,7 @@ from oodml._progress import track
 from oodml.methods import make_method
 from oodml.study.follow import shared_dataset
 from oodml.study.plan import Place, PlannedRun
-from oodml.study.running.trial import try_run
+from oodml.study.running.trial import lay_out, try_run
 from oodml.study.store import Store
 
 State = Literal["done", "running", "failed", "waiting"]
@@ -73,6 +73,8 @@ def estimate_seconds(statuses: list[RunStatus], planned: list[PlannedRun], calib
     unknown = [method for method in by_method if method not in costs]
     if unknown and not calibrate:
         return None
+    for method in unknown:
+        compute_features(by_method[method][0])  # all runs use them: kept, shown by a bar of their own, and not counted
     began = time.monotonic()
     for method in track(unknown, "Trying methods"):
         if costs and time.monotonic() - began > CALIBRATION_SECONDS:
@@ -82,6 +84,13 @@ def estimate_seconds(statuses: list[RunStatus], planned: list[PlannedRun], calib
     return sum(costs[method] * len(runs) for method, runs in by_method.items())
 
 
+def compute_features(run: PlannedRun) -> None:
+    """The features that a run of a frozen backbone would compute first."""
+    settings = run.config.resolved()
+    if settings.train == "head":
+        lay_out(settings, shared_dataset(settings.dataset))
+
+
 def calibration(run: PlannedRun) -> float:
     """Seconds that a run will take, from a few steps of it.
 
@@ -89,10 +98,7 @@ def calibration(run: PlannedRun) -> float:
     final scores, of which only the evaluations are repeated.
     """
     settings = run.config.resolved()
-    dataset = shared_dataset(settings.dataset)
-    if settings.train == "head":
-        try_run(settings, dataset, 1)  # computes the features of all runs, which are kept and must not count for each
-    found = try_run(settings, dataset, CALIBRATION_STEPS)
+    found = try_run(settings, shared_dataset(settings.dataset), CALIBRATION_STEPS)
     images = (settings.batch_size or 1) * make_method(settings.method or "margin").batches_per_step
     steps = settings.steps or (settings.epochs or 1) * found["steps_per_epoch"]
     fixed = max(0.0, found["seconds"] - found["train_seconds"])
