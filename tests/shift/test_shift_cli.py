@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 
 from oodml import OodmlError
 from oodml.cli._app import app
-from oodml.cli._pictures_in import open_pictures
+from oodml.cli._pictures_in import open_pictures, open_target
 from oodml.shift import load_splits, save_splits
 
 for module in (
@@ -280,6 +280,20 @@ def test_a_link_to_nothing_among_loose_pictures_is_named(zoo: Path, tmp_path: Pa
     assert "1 of 23 pictures" in shown.stderr and "gone.png" in shown.stderr
 
 
+def test_every_picture_of_a_target_counts_wherever_it_lies(zoo: Path, tmp_path: Path) -> None:
+    """Its labels are not needed: of loose pictures beside a folder only the folder's were used, without a word."""
+    shutil.copytree(zoo / "target", tmp_path / "target")
+    for place in ("more", "more/deep", "other"):
+        (tmp_path / "target" / place).mkdir()
+        shutil.copy(zoo / "target" / "new0.png", tmp_path / "target" / place / "again.png")
+    target = open_target(str(tmp_path / "target"))
+    assert len(target) == 25 and target.classes == ["pictures"]
+    assert "64 and 25" in run("shift", zoo / "zoo", tmp_path / "target", "--backbone", "tiny").stdout
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(OodmlError, match=r"No pictures .*with or without class folders"):
+        open_target(str(tmp_path / "empty"))
+
+
 def test_hidden_files_beside_loose_pictures_are_no_pictures(zoo: Path, tmp_path: Path) -> None:
     shutil.copytree(zoo / "target", tmp_path / "target")
     (tmp_path / "target" / "._new0.png").write_bytes(b"what macOS leaves on other disks")
@@ -305,7 +319,7 @@ def test_shift_without_classes_still_measures(zoo: Path) -> None:
 )
 def test_a_mistyped_path_is_answered_as_a_path(command: tuple[str, ...]) -> None:
     told = str(run(*command).exception)
-    assert told.startswith("There is no folder or tar 'nothere', and no data set of that name (cars196, cub200,")
+    assert told.startswith("There is no folder or tar 'nothere', and no data set of that name (cars196, ")
     assert "Check the path." in told
 
 

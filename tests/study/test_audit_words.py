@@ -10,7 +10,7 @@ from oodml.study.audit import runs as audit_runs
 from oodml.study.audit.runs import side_by_side
 from oodml.study.audit.sizing import LADDER, Clock, Cost, affordable_views, choose_size, reduction
 from oodml.study.audit.target import Placed
-from oodml.study.audit.words import Expectation, expectations, target_words, verdict
+from oodml.study.audit.words import Expectation, expectations, runner_up, target_words, verdict
 from oodml.study.plan import PlannedRun
 from oodml.study.results import METRIC
 from oodml.study.statistics import Row, StudyTable
@@ -143,10 +143,21 @@ def test_two_seeds_that_agree_are_followed_with_a_warning_and_two_that_do_not_ar
         "Use m: training puts it ahead of the untrained backbone by 10.0 points of AGS; both seeds agree, but two "
         "cannot rule out chance (95 % interval -2.7 to +22.7 over 2 seeds, and more would narrow it).",
     )
-    assert verdict(two_seeds(-0.09, -0.11), "m", "u")[0] == "u"
+    use, sentence = verdict(two_seeds(-0.09, -0.11), "m", "u")
+    assert use == "u"
+    assert sentence.startswith("Use the untrained backbone: the best method, m, is behind it by 10.0 points of AGS;")
+    assert "does not pay" not in sentence, "two seeds cannot say that"
     use, sentence = verdict(two_seeds(-0.01, 0.03), "m", "u")
     assert use == "u"
     assert "which may be no more than noise" in sentence
+
+
+def test_methods_are_not_told_to_lead_in_two_orders():
+    """Over all seeds one may lead, and the other over those that both have."""
+    rows = [Row("a", f"s{i}", 10.0 * i, seed, {METRIC: x}) for i in range(3) for seed, x in enumerate((0.7, 0.9))]
+    rows += [Row("b", f"s{i}", 10.0 * i, 0, {METRIC: 0.71}) for i in range(3)]
+    told = "a and b cannot be told apart, a leads over all of its seeds and b over those that both have."
+    assert runner_up(StudyTable(rows)) == f"Among the methods: {told}"
 
 
 def test_without_a_trained_method_only_the_backbone_is_left():

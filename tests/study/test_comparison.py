@@ -66,6 +66,9 @@ def test_the_sentence_says_what_can_be_said():
     assert Comparison("a", "b", -0.02, -0.03, -0.01, three).sentence == (
         "b is 2.0 points of AGS ahead of a (95 % interval +1.0 to +3.0 over 3 seeds)."
     )
+    for seeds in (three, ()):
+        level = Comparison("a", "b", 0.0004, -0.002, 0.004, seeds).sentence
+        assert level == "a and b are level: less than 0.1 points of AGS between them."
     assert "one seed" in Comparison("a", "b", 0.02, float("nan"), float("nan"), (0.02,)).sentence
     assert "over 2 seeds, and more would narrow it" in Comparison("a", "b", 0.02, -0.1, 0.14, three[:2]).sentence
     assert "neither was trained here" in Comparison("a", "b", 0.02, float("nan"), float("nan")).sentence

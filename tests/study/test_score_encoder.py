@@ -244,5 +244,9 @@ def test_the_commands_score_and_rank(study, dataset, tmp_path, monkeypatch):
     printed = run(app, ["study", "leaderboard", str(study), "--metrics", "recall@1"])
     assert printed.output.index(" colour ") < printed.output.index(" random ")
     assert "Not trained here: colour (own), random (own)." in printed.output
+    plain = run(app, ["study", "leaderboard", str(study)]).output
+    assert plain.index("recall@1:matched in per cent") < plain.index("recall@1 in per cent")
+    assert "nmi in per cent" not in plain and "Also measured (--metrics): recall@2" in plain
+    assert next(iter(board["metrics"])) == "recall@1:matched"
     with pytest.raises(oodml.OodmlError, match=r"\.json or \.md"):
         run(app, ["study", "leaderboard", str(study), "--out", "x.txt"], catch_exceptions=False)

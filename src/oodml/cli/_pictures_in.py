@@ -78,18 +78,27 @@ def _neither_path_nor_name(name: str, known: list[str]) -> OodmlError:
 
 def open_pictures(name: str, root: Path | None = None) -> Dataset:
     """As `open_dataset`, but a folder of loose pictures will do too: one class, no labels."""
-    from oodml.data import FileSource, build_dataset, list_datasets
+    from oodml.data import list_datasets
 
     folder = Path(name).expanduser()
-    if name in list_datasets() or not folder.is_dir():
+    loose = folder.is_dir() and not any(p.is_dir() for p in folder.iterdir() if not p.name.startswith("."))
+    if loose and name not in list_datasets():
+        return open_target(name)
+    ds = open_dataset(name, root)
+    for told in ds.notes:
+        note(told)
+    return ds
+
+
+def open_target(name: str, root: Path | None = None) -> Dataset:
+    """Every picture of a folder or tar, at any depth, as no labels are needed; or a data set by its name."""
+    from oodml.data import build_dataset, every_picture, list_datasets
+
+    path = Path(name).expanduser()
+    if name in list_datasets() or not path.exists():
         return open_dataset(name, root)
-    shown = [p for p in folder.iterdir() if not p.name.startswith(".")]
-    loose = sorted(p.name for p in shown if _is_picture(p))
-    if any(p.is_dir() for p in shown):
-        return open_dataset(name, root)
-    if not loose:
-        raise OodmlError(f"No pictures in {folder}: give a folder that has some, with or without class folders.")
-    return build_dataset("folder", FileSource(folder, loose), ["pictures"] * len(loose))
+    source = every_picture(path)
+    return build_dataset("folder", source, ["pictures"] * len(source))
 
 
 def describe(ds: Dataset, backbone: str, weights: Path | None = None) -> Described:
@@ -138,10 +147,3 @@ def _as_sentence(message: Warning | str, *_: Any, **__: Any) -> None:
 def both(train: int, test: int) -> str:
     """Sizes of the two sides, for a table."""
     return f"{train:,} + {test:,}"
-
-
-def _is_picture(path: Path) -> bool:
-    """By its name: what turns out to be broken, or a link to nothing, is named when it is read."""
-    from oodml.data import PICTURE_EXTENSIONS
-
-    return path.suffix.lower() in PICTURE_EXTENSIONS and not path.is_dir()

@@ -15,6 +15,7 @@ from oodml.cli._pictures_in import (
     describe,
     note,
     open_pictures,
+    open_target,
     quietly,
     readable,
 )
@@ -49,7 +50,7 @@ def shift(
     import oodml
     from oodml.study.audit.pictures import check_many, roughness
 
-    opened = [open_pictures(train, train_root), open_pictures(target, target_root)]  # both, before anything is computed
+    opened = [open_pictures(train, train_root), open_target(target, target_root)]  # both, before anything is computed
     pictures = [readable(ds) for ds in opened]
     for each in pictures:
         check_many(each)

@@ -62,11 +62,11 @@ def forecast_command(
 
     It is read off the study's curve at their shift.
     """
-    from oodml.cli._pictures_in import open_pictures, quietly
+    from oodml.cli._pictures_in import open_target, quietly
     from oodml.study.audit import forecast_target, target_words
 
     name = Path(target).resolve().name
-    placed, held = quietly(forecast_target, folder, open_pictures(target), name, backbone, method, quiet)
+    placed, held = quietly(forecast_target, folder, open_target(target), name, backbone, method, quiet)
     for sentence in [f"Forecast for {held['method']}.", *target_words(placed, held, tuple(held["gallery"]))]:
         out.print(sentence, highlight=False, soft_wrap=True)
 
@@ -75,7 +75,7 @@ def forecast_command(
 def leaderboard_command(
     folder: str = STUDY,
     output: Path = typer.Option(None, "--out", help="A .json or .md file; without, tables are printed."),
-    metrics: str = typer.Option("", help="Comma-separated names; default: all that the study has."),
+    metrics: str = typer.Option("", help="Comma-separated names; default: recall@1 in a terminal, all in a file."),
 ) -> None:
     """Write the ranking of all methods and encoders.
 
@@ -88,15 +88,27 @@ def leaderboard_command(
     if output is not None and output.suffix not in (".json", ".md"):
         raise OodmlError(f"--out {output}: a leaderboard is written as .json or .md.")
     chosen = [name.strip() for name in metrics.split(",")] if metrics else None
-    board = leaderboard(load_study(folder), chosen)
+    table = load_study(folder)
+    if output is None and chosen is None:
+        chosen = _headline(table.metrics)
+    board = leaderboard(table, chosen)
     title = f"Leaderboard of {folder.rstrip('/').rpartition('/')[2]}"
     if output is None:
         _print_board(board)
+        if others := [metric for metric in table.metrics if metric not in board["metrics"]]:
+            out.print(f"Also measured (--metrics): {', '.join(others)}.", highlight=False, soft_wrap=True)
         return
     text = as_markdown(board, title) if output.suffix == ".md" else json.dumps(board, indent=1, ensure_ascii=False)
     with atomic_file(output) as temporary:
         temporary.write_text(text + "\n" * (not text.endswith("\n")), encoding="utf-8")
     out.print(f"written to {output}", highlight=False, soft_wrap=True)
+
+
+def _headline(metrics: list[str]) -> list[str]:
+    """What a terminal shows unless asked for more: recall at one gallery size and as the papers have it."""
+    from oodml.study.results import METRIC
+
+    return [metric for metric in (METRIC, "recall@1") if metric in metrics] or metrics
 
 
 def _print_board(board: dict[str, Any]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from oodml.data._dataset import Dataset, DefaultSplit, Transforms, build_dataset
-from oodml.data._folders import PICTURE_EXTENSIONS
+from oodml.data._folders import PICTURE_EXTENSIONS, every_picture
 from oodml.data._load import load_dataset, make_batch_sampler
 from oodml.data._registries import (
     batch_sampler_records,
@@ -35,6 +35,7 @@ __all__ = [
     "batch_sampler_records",
     "build_dataset",
     "dataset_records",
+    "every_picture",
     "list_batch_samplers",
     "list_datasets",
     "load_dataset",

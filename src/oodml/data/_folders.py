@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tarfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -29,21 +29,35 @@ class ClassFolders:
 
 def read_class_folders(path: Path) -> ClassFolders:
     """Read `path`, a folder of class folders or an uncompressed tar of one."""
-    source: Source
-    if path.is_dir():
-        names, ignored = _pictures(_walk(path))
-        source = FileSource(path, names)
-    else:
-        source, ignored = _read_tar(path)
-        names = source.names
-    if not names:
+    source, ignored = _every_picture(path)
+    if not len(source):
         raise OodmlError(
             f"No pictures found in {path}. Expected {LAYOUT}, with files ending in {', '.join(PICTURE_EXTENSIONS)}."
         )
-    return _classify(path, names, source, ignored)
+    return _classify(path, source, ignored)
 
 
-def _classify(path: Path, names: Sequence[str], source: Source, ignored: int) -> ClassFolders:
+def every_picture(path: Path) -> Source:
+    """All pictures below a folder or inside an uncompressed tar, wherever they lie: their folders mean nothing."""
+    source, _ = _every_picture(path)
+    if not len(source):
+        raise OodmlError(
+            f"No pictures ({', '.join(PICTURE_EXTENSIONS)}) in {path}: give a folder that has some, with or without "
+            "class folders."
+        )
+    return source
+
+
+def _every_picture(path: Path) -> tuple[FileSource | TarSource, int]:
+    """The pictures, and how many files are none."""
+    if not path.is_dir():
+        return _read_tar(path)
+    names, ignored = _pictures(_walk(path))
+    return FileSource(path, names), ignored
+
+
+def _classify(path: Path, source: FileSource | TarSource, ignored: int) -> ClassFolders:
+    names = source.names
     folders = [PurePosixPath(name).parts[:-1] for name in names]
     depth = max(len(f) for f in folders)
     # A tar of `birds/` holds birds/CLASS/picture: a single common folder says nothing about the classes.

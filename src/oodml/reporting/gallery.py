@@ -20,6 +20,7 @@ from oodml.data import Dataset, load_dataset
 from oodml.data.images import load_images
 from oodml.evaluation import find_neighbours
 from oodml.reporting.material import Material
+from oodml.study.results import ranking
 from oodml.study.statistics import Row
 
 PICTURES = 2400  # in a page, at most: about 6 MB of small photographs
@@ -119,12 +120,13 @@ def _first_of_each(values: np.ndarray) -> np.ndarray:
 
 
 def _one_run_each(material: Material) -> list[Row]:
-    """The first seed of every method and split that kept its embeddings."""
+    """The first seed of every method and split that kept its embeddings, those of the best method first."""
     rows: dict[tuple[str, str], Row] = {}
     for row in sorted(material.table.rows, key=lambda row: row.seed):
         if row.path is not None and (row.path / "embeddings.safetensors").exists():
             rows.setdefault((row.method, row.split), row)
-    order = [(method, split) for method in material.table.methods for split in material.table.splits]
+    methods = dict.fromkeys([*ranking(material.table, material.metric), *material.table.methods])
+    order = [(method, split) for method in methods for split in material.table.splits]
     return [rows[place] for place in order if place in rows]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from html import escape
 from pathlib import Path
@@ -144,9 +145,11 @@ def _made(material: Material, notes: list[str]) -> Section:
 
 def _subtitle(material: Material) -> str:
     table = material.table
-    count = [f"{len(material.trained)} methods", f"{len(table.splits)} splits", f"{len(table.seeds)} seeds"]
-    count = [text[:-1] if text.startswith("1 ") else text for text in count]
     runs = sum(row.method in material.trained for row in table.rows)
+    sizes = {"methods": len(material.trained), "splits": len(table.splits), "seeds": len(table.seeds)}
+    count = [f"{size} {name[:-1] if size == 1 else name}" for name, size in sizes.items()]
+    if runs < math.prod(sizes.values()):  # not every method has every seed
+        count[-1] = f"up to {count[-1]}"
     others = f", {len(material.scored)} scored without training" if material.scored else ""
     of = f" of {table.planned}" if table.missing else ""
     return f"{' × '.join(count)}, {runs}{of} runs{others}"

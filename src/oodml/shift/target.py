@@ -7,6 +7,7 @@ replacement. (A bootstrap would repeat rows, which shrinks covariances and shift
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -74,9 +75,11 @@ def splits_of_pictures(
 
     Steered by class means: by images, every step would cost a decomposition as wide as the features.
     """
-    return build_splits(
-        features, labels, class_names=class_names, n_splits=n_splits, reverse=True, keep=KEEP, dataset=dataset
-    )
+    with warnings.catch_warnings():  # that there are fewer can be seen, and what would give more is chosen here
+        warnings.filterwarnings("ignore", "Only .* splits")
+        return build_splits(
+            features, labels, class_names=class_names, n_splits=n_splits, reverse=True, keep=KEEP, dataset=dataset
+        )
 
 
 def place_target(

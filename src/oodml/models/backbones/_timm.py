@@ -106,7 +106,7 @@ def classifier_names(model: Any) -> tuple[str, ...]:
 
 def unknown_backbone(name: str, registered: list[str]) -> OodmlError:
     """The error for a name that neither oodml nor timm knows: nearest matches of both."""
-    candidates = [*registered, *import_timm().list_models()]
+    candidates = list(dict.fromkeys([*registered, *import_timm().list_models()]))
     near = difflib.get_close_matches(str(name), candidates, n=4, cutoff=0.6)
     near = near or difflib.get_close_matches(str(name), registered, n=1, cutoff=0.5)  # two letters of `tiny` swapped
     hint = f" Nearest matches: {', '.join(near)}." if len(near) > 1 else f" Did you mean {near[0]!r}?" if near else ""

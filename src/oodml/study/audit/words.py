@@ -51,6 +51,8 @@ def verdict(table: StudyTable, best: str | None, untrained: str) -> tuple[str, s
         return untrained, f"Use the untrained backbone: {best} is {side} it by {points}."
     if lead > 0:
         return best, f"Use {best}: training puts it ahead of the untrained backbone by {points}."
+    if found is None or not found.distinguishable:
+        return untrained, f"Use the untrained backbone: the best method, {best}, is behind it by {points}."
     return untrained, (
         f"Use the untrained backbone: training a head does not pay on this data, the best method, {best}, is behind it "
         f"by {points}. With more classes to train on this may change."
@@ -77,7 +79,15 @@ def runner_up(table: StudyTable) -> str | None:
     if len(set(table.fids)) < 2:
         return None
     ranked = [name for name in table.ags(METRIC) if table.kinds[name] == TRAINED]
-    return f"Among the methods: {table.compare(METRIC, *ranked[:2]).sentence}" if len(ranked) > 1 else None
+    if len(ranked) < 2:
+        return None
+    found = table.compare(METRIC, *ranked[:2])
+    if found.difference < 0:  # over the seeds that both have the other one leads
+        return (
+            f"Among the methods: {found.first} and {found.second} cannot be told apart, {found.first} leads over all "
+            f"of its seeds and {found.second} over those that both have."
+        )
+    return f"Among the methods: {found.sentence}"
 
 
 def expectations(use: str, like: Expectation, unlike: Expectation | None, gallery: tuple[int, int]) -> list[str]:
@@ -105,8 +115,9 @@ def target_words(placed: Placed, forecast: dict[str, Any] | None, gallery: tuple
     """Where the target stands, and what to expect there."""
     told = [
         f"The target's {placed.pictures} pictures are at FID {placed.target:.1f} from yours ({placed.low:.1f} to "
-        f"{placed.high:.1f} over draws of {placed.n}); your own splits span {min(placed.fids.values()):.1f} to "
-        f"{max(placed.fids.values()):.1f}."
+        f"{placed.high:.1f} over draws of {placed.n}); your own splits, in draws of as many, span "
+        f"{min(placed.fids.values()):.1f} to {max(placed.fids.values()):.1f}. Smaller draws make every FID larger, so "
+        "compare these with one another only."
     ]
     if placed.shared:
         told.append(

@@ -10,18 +10,20 @@ from typing import Any
 
 from oodml.evaluation.estimate import share_text
 from oodml.study.forecast import study_errors
+from oodml.study.results.matched import METRIC
 from oodml.study.statistics import Estimate, StudyTable
 
 FORMAT = 1
 
 
 def leaderboard(table: StudyTable, metrics: Sequence[str] | None = None) -> dict[str, Any]:
-    """Ranking by AGS for every metric, as plain data: fractions, None for what cannot be said.
+    """Ranking by AGS for every metric, the one that studies rank by first, as plain data: fractions, None for what
+    cannot be said.
 
     A method that lacks a split, or has no run yet, stands under `not_ranked`. With a single shift there is no AGS: the
     mean over splits ranks instead, and `ranked_by` says so.
     """
-    chosen = list(metrics or table.metrics)
+    chosen = list(metrics or sorted(table.metrics, key=lambda metric: metric != METRIC))
     splits = [{"name": name, "fid": fid} for name, fid in zip(table.splits, table.fids, strict=True)]
     return {"format": FORMAT, "splits": splits, "metrics": {metric: _standing(table, metric) for metric in chosen}}
 

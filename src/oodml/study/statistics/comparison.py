@@ -46,6 +46,8 @@ class Comparison:
     @property
     def sentence(self) -> str:
         points = f"{100 * abs(self.difference):.1f} points of AGS"
+        if points.startswith("0.0 ") and not self.distinguishable:
+            return f"{self.first} and {self.second} are level: less than 0.1 points of AGS between them."
         ahead, behind = (self.first, self.second) if self.difference >= 0 else (self.second, self.first)
         if not self.by_seed:
             return f"{ahead} is {points} ahead of {behind}; neither was trained here, so there are no seeds to compare."

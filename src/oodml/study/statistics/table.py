@@ -78,9 +78,12 @@ class StudyTable:
 
     @cached_property
     def metrics(self) -> list[str]:
-        """Metrics that every run carries, in the order of the first; an encoder scored elsewhere may lack some."""
+        """Metrics that every run carries, in the order of the first; an encoder scored elsewhere may lack some.
+
+        The standard error of one (`:se`) ranks nothing.
+        """
         rows = [row for row in self.rows if row.kind == TRAINED] or self.rows
-        return [m for m in rows[0].scores if all(m in row.scores for row in rows)]
+        return [m for m in rows[0].scores if not m.endswith(":se") and all(m in row.scores for row in rows)]
 
     def scores(self, metric: str) -> NDArray[np.float64]:
         """(method, split, seed); NaN where a run is missing."""
