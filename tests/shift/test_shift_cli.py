@@ -189,6 +189,9 @@ def test_features_take_a_path_and_evaluate_reads_what_they_write(zoo: Path, tmp_
     assert "scored: 64 images of 8 classes" in run("evaluate", file, "--metrics", "recall@1").stdout
     with np.load(file) as written:
         assert set(written) == {"embeddings", "labels", "classes"}
+    assert "written as .npz" in str(run("features", zoo / "zoo", "-o", tmp_path / "features.txt").exception)
+    assert run("features", zoo / "zoo", "--backbone", "tiny", "-o", tmp_path / "plain").exit_code == 0
+    assert (tmp_path / "plain.npz").exists() and not (tmp_path / "features.txt.npz").exists()
 
 
 def test_official_episodes_are_taken_over_or_refused(zoo: Path) -> None:

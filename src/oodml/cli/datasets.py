@@ -49,7 +49,7 @@ def _show(ds: Dataset) -> None:
     train, test = ds.default_split
     rows = [
         ("pictures", f"{len(ds):,}"),
-        ("classes", f"{len(ds.classes):,}, of {sizes.min()} to {sizes.max()} pictures"),
+        ("classes", f"{len(ds.classes):,}, of {_from_to(sizes.min(), sizes.max())} pictures"),
         ("first classes", ", ".join(ds.classes[:3])),
         ("super-classes", _superclasses(ds)),
         ("default split", f"{len(train)} training and {len(test)} test classes"),
@@ -63,6 +63,10 @@ def _show(ds: Dataset) -> None:
         out.print(f"note: {note}", highlight=False, soft_wrap=True)
     for problem in ds.warnings:
         out.print(f"warning: {problem}", highlight=False, soft_wrap=True, style="yellow")
+
+
+def _from_to(least: int, most: int) -> str:
+    return f"{least}" if least == most else f"{least} to {most}"
 
 
 def _superclasses(ds: Dataset) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import typer
 
+from oodml._errors import OodmlError
 from oodml.cli._app import app, out
 from oodml.cli._pictures_in import DATASET, ROOT_OPTION, open_dataset, quietly, readable
 
@@ -32,6 +33,8 @@ def features(
     import oodml
     from oodml._files import atomic_file
 
+    if output and output.suffix not in (".npz", ""):
+        raise OodmlError(f"-o {output}: features are written as .npz.")
     ds = readable(open_dataset(dataset, root))
     if per_class:
         ds = ds.sample(per_class, seed=seed)
@@ -40,7 +43,7 @@ def features(
     shape = " × ".join(f"{n:,}" for n in found.shape)
     out.print(f"{ds.name}: {shape} features of {backbone} ({len(ds.classes)} classes)", highlight=False)
     if output:
-        target = output if output.suffix == ".npz" else output.with_name(f"{output.name}.npz")
+        target = output.with_suffix(".npz")
         with atomic_file(target) as temporary, temporary.open("wb") as file:
             np.savez(file, embeddings=found, labels=ds.labels, classes=np.array(ds.classes))
         out.print(f"written to {target}", highlight=False, soft_wrap=True)
