@@ -174,13 +174,19 @@ def show_study(table: StudyTable, metrics: tuple[str, ...] | None = None) -> Non
             score = ranking.get(method)
             ags = share_text(score.mean, score.half_width) if score else "–"
             rows.append([method, *[f"{100 * c.mean:.1f}" if c else "–" for c in cells], ags])
-        print_table(f"{metric} in per cent, by FID", ["method", *map(fid_text, table.fids), "AGS"], rows)
+        by, heads = split_heads(table.splits, table.fids)
+        print_table(f"{metric} in per cent, by {by}", ["method", *heads, "AGS"], rows)
         if len(set(table.fids)) > 2 and (errors := study_errors(table, metric)):
             error = 100 * sum(errors.values()) / len(errors)
             told = f"A split left out is predicted from the others to {error:.1f} points (mean over methods)."
             out.print(told, highlight=False, soft_wrap=True)
     if table.unfinished:
         out.print(table.unfinished, highlight=False, soft_wrap=True)
+
+
+def split_heads(names: list[str], fids: list[float]) -> tuple[str, list[str]]:
+    """(what the columns of splits are called by, their headings): the shift, or their names where none was measured."""
+    return ("FID", [fid_text(fid) for fid in fids]) if any(fids) else ("split", list(names))
 
 
 def fid_text(fid: float) -> str:

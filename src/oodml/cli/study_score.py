@@ -113,17 +113,17 @@ def _headline(metrics: list[str]) -> list[str]:
 
 def _print_board(board: dict[str, Any]) -> None:
     """One table a metric, best first. A terminal has room for means of the splits; a file holds their intervals too."""
-    from oodml.cli.study import fid_text
+    from oodml.cli.study import split_heads
     from oodml.study.results import percent, standing_words
 
+    by, heads = split_heads(*([each[key] for each in board["splits"]] for key in ("name", "fid")))
     for metric, standing in board["metrics"].items():
         rows = []
         for row in standing["ranking"]:
             cells = [row["splits"].get(each["name"]) for each in board["splits"]]
             means = ["–" if cell is None else f"{100 * cell['mean']:.1f}" for cell in cells]
             rows.append([row["method"], percent(row["score"]), *means])
-        heads = [fid_text(each["fid"]) for each in board["splits"]]
-        print_table(f"{metric} in per cent, by FID", ["method", standing["ranked_by"], *heads], rows)
+        print_table(f"{metric} in per cent, by {by}", ["method", standing["ranked_by"], *heads], rows)
         scored = [f"{row['method']} ({row['kind']})" for row in standing["ranking"] if row["kind"] != "trained"]
         words = [f"Not trained here: {', '.join(scored)}."] if scored else []
         for sentence in [*words, *standing_words(standing)]:
