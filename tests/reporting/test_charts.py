@@ -13,10 +13,10 @@ from oodml.reporting.maps import map_charts
 from oodml.reporting.material import gather, mean_sd
 from oodml.reporting.printed import draw
 from oodml.reporting.run_charts import few_shot_chart, spectra_chart, structure_chart, training_chart
-from oodml.reporting.shift_charts import GAIN, SCORE, ags_chart, difference_chart, progression_chart, score_chart
+from oodml.reporting.shift_charts import GAIN, SCORE, difference_chart, progression_chart, ranking_chart, score_chart
 from oodml.reporting.write import build_sections
 from oodml.study.correlations import structure_correlation
-from oodml.study.statistics import ags
+from oodml.study.statistics import Row, StudyTable, ags
 from oodml.study.store import Store
 
 # Machado, Oliveira and Fernandes (2009), severity 1: how colours look without one kind of cone.
@@ -106,13 +106,29 @@ def test_the_lower_chart_is_the_difference_to_the_mean_over_trained_methods(mate
 
 
 def test_bars_are_ags_best_on_top(material):
-    assert ("interval over seeds" in ags_chart(material).caption) == (len(material.table.seeds) > 1)
-    view = ags_chart(material).views["recall@1",]
+    assert ("interval over seeds" in ranking_chart(material).caption) == (len(material.table.seeds) > 1)
+    view = ranking_chart(material).views["recall@1",]
     values = {s.name: s.x[0] for s in view.series}
     assert list(values.values()) == sorted(values.values())  # the last bar is drawn on top
     for method in material.trained:
         grid = np.array([by_hand(material.table, method, split, "recall@1") for split in material.table.splits])
         assert values[method] == pytest.approx(np.mean([ags(material.table.fids, g) for g in grid.T]))
+
+
+@pytest.mark.parametrize("fids", [(7.0,), (7.0, 7.0), (0.0,)])
+def test_bars_of_one_shift_are_means_over_its_splits_with_the_untrained_backbone_among_them(fids):
+    rows = [
+        Row(method, f"s{i}", fid, seed, {"recall@1": level + seed / 100 + i / 10}, {"recall@1": 0.4})
+        for method, level in (("good", 0.7), ("bad", 0.2))
+        for i, fid in enumerate(fids)
+        for seed in (0, 2)
+    ]
+    chart = ranking_chart(gather(StudyTable(rows), None, None, None))
+    values = {s.name: s.x[0] for s in chart.views["recall@1",].series}
+    more = 5 * (len(fids) - 1)
+    assert list(values) == ["bad", "untrained", "good"]  # the last bar is drawn on top
+    assert list(values.values()) == pytest.approx([21 + more, 40, 71 + more])
+    assert chart.title == "Methods compared" and chart.first.x_label == "recall@1 (%)"
 
 
 def test_few_shot_gain_is_few_minus_zero_and_its_band_is_over_episodes_not_over_seeds_too(material):

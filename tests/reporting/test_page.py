@@ -35,6 +35,13 @@ def sections_of(html):
     return re.findall(r'<section id="([^"]+)"', html)
 
 
+def test_a_study_of_one_shift_has_bars_and_no_curves(tmp_path):
+    html = oodml.report(plain_table(fids=(0.0,)), out=tmp_path / "report.html").read_text()
+    assert sections_of(html)[:2] == ["methods", "scores"] and not {"shift", "ags"} & set(sections_of(html))
+    assert "recall@1 at one gallery size for all splits" not in html and "FID 0" not in html
+    assert html.index(">margin<") < html.index(">contrastive<")  # best first
+
+
 def test_the_page_opens_with_the_answer_and_shows_the_scores(tmp_path):
     study = plain_table()
     html = oodml.report(study, out=tmp_path / "report.html").read_text()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def methods_command(
     name: str | None = typer.Argument(None, help="One of them, with its options and their defaults."),
 ) -> None:
-    """List methods, losses, miners and batch samplers; with a name, its options."""
+    """List losses, miners, samplers and methods, or explain one."""
     from oodml._errors import unknown_name
     from oodml.data import batch_sampler_records
     from oodml.losses import loss_records

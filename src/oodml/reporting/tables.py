@@ -12,6 +12,7 @@ import yaml
 from oodml._errors import OodmlError
 from oodml.evaluation.estimate import share_text
 from oodml.reporting.material import Material
+from oodml.study.results import ranking
 from oodml.study.statistics import Estimate
 
 _NOT_SETTINGS = {"split", "out", "seed", "quiet", "method"}  # of the plan, or of no consequence
@@ -43,21 +44,19 @@ def score_tables(material: Material) -> str:
 
 def score_table(material: Material, metric: str) -> str:
     table = material.table
-    try:
-        ranking = table.ags(metric)
-    except OodmlError:  # a single shift has no area under its curve
-        ranking = {}
+    ranked = ranking(table, metric)
+    ags = ranked if material.several else {}
     rows = []
-    for method in sorted(table.methods, key=lambda m: -ranking[m].mean if m in ranking else 0):
+    for method in sorted(table.methods, key=lambda m: -ranked[m].mean if m in ranked else 0):
         cells = [estimate_text(table.cell(metric, method, split)) for split in table.splits]
         kind = material.scored.get(method)
         name = f"{method} ({kind})" if kind else method
-        rows.append([name, *([estimate_text(ranking.get(method))] if ranking else []), *cells])
+        rows.append([name, *([estimate_text(ags.get(method))] if ags else []), *cells])
     untrained = table.untrained(metric)
     if not np.isnan(untrained).all():
-        rows.append(["untrained", *(["–"] if ranking else []), *(_number(v) for v in untrained)])
-    heads = [f"{split}\nFID {fid:.4g}" for split, fid in zip(table.splits, table.fids, strict=True)]
-    return html_table(["method", *(["AGS"] if ranking else []), *heads], rows, f"scores-{metric}")
+        rows.append(["untrained", *(["–"] if ags else []), *(_number(v) for v in untrained)])
+    heads = [f"{split}\nFID {fid:.4g}" if fid else split for split, fid in zip(table.splits, table.fids, strict=True)]
+    return html_table(["method", *(["AGS"] if ags else []), *heads], rows, f"scores-{metric}")
 
 
 def estimate_text(found: Estimate | None) -> str:
@@ -66,11 +65,11 @@ def estimate_text(found: Estimate | None) -> str:
 
 def comparison_table(material: Material) -> str:
     """Every method against the best one: difference of AGS, its interval, and what it means in words."""
-    ranking = list(material.table.ags(material.metric))
+    ranked = list(material.table.ags(material.metric))
     rows = []
-    for other in ranking[1:]:
+    for other in ranked[1:]:
         try:
-            found = material.table.compare(material.metric, ranking[0], other)
+            found = material.table.compare(material.metric, ranked[0], other)
         except OodmlError as error:
             rows.append([other, "–", "–", str(error)])
             continue
@@ -99,7 +98,8 @@ def made_table(material: Material) -> str:
             f"{r['dataset']['name']} ({r['dataset']['fingerprint']})" for r in results if "dataset" in r
         ),
         "splits": ", ".join(
-            f"{s} (FID {f:.4g})" for s, f in zip(material.table.splits, material.table.fids, strict=True)
+            f"{split} (FID {fid:.4g})" if fid else split  # one that does not say its FID stands at 0
+            for split, fid in zip(material.table.splits, material.table.fids, strict=True)
         ),
         "methods": ", ".join(material.table.methods),
         "seeds": ", ".join(map(str, material.table.seeds)),

@@ -22,7 +22,7 @@ def _found(material: Material) -> list[str]:
     """What the finished runs say. An audit's folder has its own words."""
     if audited := material.json("audit.json"):
         return [*audited["answer"], *audited["notes"]]
-    if np.unique(material.table.fids).size < 2:
+    if not material.several:
         return _one_shift(material)
     ranked = list(material.table.ags(material.metric).items())
     if not ranked:
@@ -104,7 +104,8 @@ def _one_shift(material: Material) -> list[str]:
     best, found = next(iter(ranked.items()))
     where, end = _where(len(table.splits), any(table.fids))
     score = share_text(found.mean, found.half_width)
-    text = f"{best} scores best on {where}: {metric_words(material.metric)} {score}."
+    of = "recall@1 at one gallery size" if material.metric == MATCHED else material.metric
+    text = f"{best} scores best on {where}: {of} {score}."
     if len(ranked) > 1:
         text += " " + _one_shift_lead(material, best, list(ranked)[1])
     return [text, end]

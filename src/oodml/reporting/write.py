@@ -7,8 +7,6 @@ from collections.abc import Callable
 from html import escape
 from pathlib import Path
 
-import numpy as np
-
 from oodml._files import atomic_file
 from oodml.reporting.chart import Chart
 from oodml.reporting.gallery import galleries
@@ -25,11 +23,11 @@ from oodml.reporting.run_charts import (
     training_chart,
 )
 from oodml.reporting.shift_charts import (
-    ags_chart,
     difference_chart,
     forecast_chart,
     generic_chart,
     progression_chart,
+    ranking_chart,
     score_chart,
 )
 from oodml.reporting.tables import comparison_table, made_table, runs_table, score_tables, settings_text
@@ -76,14 +74,18 @@ def build_sections(material: Material) -> tuple[list[Section], object]:
     """Every section that has something to show, and the galleries' data."""
     pictures, notes = galleries(material)
     maps, more_notes = map_charts(material)
-    several, seeds = np.unique(material.table.fids).size > 1, len(material.table.seeds)
+    several, seeds = material.several, len(material.table.seeds)
     sections = [
-        _charts("shift", "Performance under shift", [score_chart, difference_chart], material),
+        _charts("shift", "Performance under shift", [score_chart, difference_chart], material)
+        if several
+        else _charts("methods", "Methods compared", [ranking_chart], material),
         Section("scores", "Scores", f"Per cent{INTERVALS if seeds > 1 else ''}.", body=score_tables(material)),
-        _charts("ags", "Aggregated generalisation score", [ags_chart], material, comparison_table) if several else None,
+        _charts("ags", "Aggregated generalisation score", [ranking_chart], material, comparison_table)
+        if several
+        else None,
         _papers(material),
         _charts("forecast", "Forecast", [forecast_chart], material),
-        _charts("generic", "Generic representations", [generic_chart], material),
+        _charts("generic", "Generic representations", [generic_chart], material) if several else None,
         _charts("few-shot", "Few-shot adaptation", [few_shot_chart], material),
         _charts("capacity", "Network capacity", [capacity_chart], material),
         _charts("structure", "Structure of the embeddings", [structure_chart, spectra_chart], material),
