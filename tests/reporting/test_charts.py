@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from oodml.reporting.bars import ranking_chart
 from oodml.reporting.chart import COLOURS, Series, Style, View
 from oodml.reporting.interactive import chart_data
 from oodml.reporting.maps import map_charts
 from oodml.reporting.material import gather, mean_sd
 from oodml.reporting.printed import draw
 from oodml.reporting.run_charts import few_shot_chart, spectra_chart, structure_chart, training_chart
-from oodml.reporting.shift_charts import GAIN, SCORE, difference_chart, progression_chart, ranking_chart, score_chart
+from oodml.reporting.shift_charts import GAIN, SCORE, difference_chart, progression_chart, score_chart
 from oodml.reporting.write import build_sections
 from oodml.study.correlations import structure_correlation
 from oodml.study.statistics import Row, StudyTable, ags

@@ -1,15 +1,13 @@
-"""Scores against the shift (ooDML figs. 1, 2, 3), generic representations (fig. 6) and the forecast."""
+"""Scores against the shift (ooDML figs. 1, 2), generic representations (fig. 6) and the forecast."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from oodml.evaluation.estimate import share_interval, share_text
 from oodml.reporting.chart import Chart, Series, View, Views
 from oodml.reporting.material import Material, mean_sd
-from oodml.study.results import ranking
-from oodml.study.statistics import Estimate, Row
+from oodml.study.statistics import Row
 
 SHIFT = "shift between train and test classes (FID)"
 SCORE, GAIN = "score", "gain over untrained"
@@ -67,44 +65,6 @@ def difference_chart(material: Material) -> Chart | None:
             views[metric, show] = View(series, SHIFT, "difference (points)", note=_missing(grid, metric))
     return Chart(
         "difference", "Difference to the mean over methods", views, _switches(material), follows=True, height=320
-    )
-
-
-def ranking_chart(material: Material) -> Chart:
-    """AGS of every ranked method, best on top, with its 95 % interval over seeds (fig. 3). Where all splits are of one
-    shift there is no AGS: the mean over them, and the untrained backbone beside it."""
-    views: Views = {}
-    caption = "Area under the curve of the score over the normalised shift." if material.several else ""
-    if len(material.table.seeds) > 1:
-        caption += " Lines: 95 % interval over seeds."
-    for metric in material.metrics:
-        what = "AGS" if material.several else metric
-        ranked = ranking(material.table, metric)
-        bars = {method: (found.mean, _bar(material, method, found, what)) for method, found in ranked.items()}
-        untrained = float(material.table.untrained(metric).mean())
-        if not material.several and not np.isnan(untrained):
-            hover = [f"untrained backbone: {metric} {100 * untrained:.1f}"]
-            bars["untrained"] = untrained, Series("untrained", [100 * untrained], ["untrained"], "bars", hover=hover)
-        views[metric,] = View([bar for _, bar in sorted(bars.values(), key=lambda each: each[0])], f"{what} (%)", "")
-    height = 110 + 34 * max(len(view.series) for view in views.values())
-    title = "Summed up over all splits: AGS" if material.several else "Methods compared"
-    return Chart("ags", title, views, {"metric": material.metrics}, caption.strip(), height=height)
-
-
-def _bar(material: Material, method: str, found: Estimate, what: str) -> Series:
-    low, high = share_interval(found.mean, found.half_width)
-    sure = found.n > 1
-    seeds = f"{found.n} seeds" if sure else "one seed"
-    hover = f"{method}: {what} {share_text(found.mean, found.half_width)}, {seeds}"
-    return Series(
-        method,
-        [100 * found.mean],
-        [method],
-        "bars",
-        [100 * low] if sure else None,
-        [100 * high] if sure else None,
-        [hover],
-        material.style(method),
     )
 
 

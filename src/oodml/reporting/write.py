@@ -8,6 +8,7 @@ from html import escape
 from pathlib import Path
 
 from oodml._files import atomic_file
+from oodml.reporting.bars import ranking_chart
 from oodml.reporting.chart import Chart
 from oodml.reporting.gallery import galleries
 from oodml.reporting.maps import map_charts
@@ -27,7 +28,6 @@ from oodml.reporting.shift_charts import (
     forecast_chart,
     generic_chart,
     progression_chart,
-    ranking_chart,
     score_chart,
 )
 from oodml.reporting.tables import comparison_table, made_table, runs_table, score_tables, settings_text
