@@ -111,6 +111,10 @@ def test_bars_are_ags_best_on_top(material):
     view = ranking_chart(material).views["recall@1",]
     values = {s.name: s.x[0] for s in view.series}
     assert list(values.values()) == sorted(values.values())  # the last bar is drawn on top
+    rows = [row for row in material.table.rows if row.untrained]
+    by_split = [[row.untrained["recall@1"] for row in rows if row.split == split] for split in material.table.splits]
+    untrained = [100 * np.mean(each) for each in by_split]
+    assert values["untrained"] == pytest.approx(ags(material.table.fids, untrained))
     for method in material.trained:
         grid = np.array([by_hand(material.table, method, split, "recall@1") for split in material.table.splits])
         assert values[method] == pytest.approx(np.mean([ags(material.table.fids, g) for g in grid.T]))

@@ -12,8 +12,10 @@ from oodml.study.statistics import Estimate
 
 
 def ranking_chart(material: Material) -> Chart:
-    """AGS of every ranked method, best on top, with its 95 % interval over seeds (fig. 3). Where all splits are of one
-    shift there is no AGS: the mean over them, and the untrained backbone beside it."""
+    """AGS of every ranked method and of the untrained backbone, best on top, with 95 % intervals over seeds (fig. 3).
+
+    Where all splits are of one shift there is no AGS: the mean over them.
+    """
     views: Views = {}
     caption = "Area under the curve of the score over the normalised shift." if material.several else ""
     if len(material.table.seeds) > 1:
@@ -22,9 +24,10 @@ def ranking_chart(material: Material) -> Chart:
         what = "AGS" if material.several else metric
         ranked = ranking(material.table, metric)
         bars = {method: (found.mean, _bar(material, method, found, what)) for method, found in ranked.items()}
-        untrained = float(material.table.untrained(metric).mean())
-        if not material.several and not np.isnan(untrained):
-            hover = [f"untrained backbone: {metric} {100 * untrained:.1f}"]
+        untrained = material.untrained(metric)
+        scored_too = any(name.startswith("untrained ") for name in ranked)  # an audit scores it as an encoder
+        if not np.isnan(untrained) and not scored_too:
+            hover = [f"untrained backbone: {what} {100 * untrained:.1f}"]
             bars["untrained"] = untrained, Series("untrained", [100 * untrained], ["untrained"], "bars", hover=hover)
         views[metric,] = View([bar for _, bar in sorted(bars.values(), key=lambda each: each[0])], f"{what} (%)", "")
     height = 110 + 34 * max(len(view.series) for view in views.values())

@@ -54,7 +54,8 @@ def score_table(material: Material, metric: str) -> str:
         rows.append([name, *([estimate_text(ags.get(method))] if ags else []), *cells])
     untrained = table.untrained(metric)
     if not np.isnan(untrained).all():
-        rows.append(["untrained", *(["–"] if ags else []), *(_number(v) for v in untrained)])
+        over_all = [material.untrained(metric)] if ags else []
+        rows.append(["untrained", *map(_number, [*over_all, *untrained])])
     heads = [f"{split}\nFID {fid:.4g}" if fid else split for split, fid in zip(table.splits, table.fids, strict=True)]
     return html_table(["method", *(["AGS"] if ags else []), *heads], rows, f"scores-{metric}")
 
