@@ -105,6 +105,21 @@ def test_untrained_scores_stand_one_a_split():
     np.testing.assert_allclose(with_generic().untrained("recall@1"), 0.3)
 
 
+@pytest.mark.parametrize(("fids", "expected"), [((10.0, 20.0, 50.0), 0.325), ((5.0, 5.0, 5.0), 0.3)])
+def test_untrained_scores_are_means_over_runs_and_summed_up_as_methods_are(fids, expected):
+    """Networks from scratch differ by their seed: no run's own untrained score stands for all."""
+    rows = [
+        Row(method, f"s{i}", fid, seed, {"recall@1": 0.9}, {"recall@1": 0.2 + i / 10 + shift})
+        for i, fid in enumerate(fids)
+        for method, seed, shift in (("a", 0, -0.02), ("a", 1, 0.02), ("b", 0, 0.01), ("b", 1, -0.01))
+    ]
+    table = StudyTable(rows)
+    np.testing.assert_allclose(table.untrained("recall@1"), [0.2, 0.3, 0.4])
+    assert table.untrained_over_splits("recall@1") == pytest.approx(expected)
+    lacking = StudyTable([*rows[4:], *(Row("a", "s0", fids[0], seed, {"recall@1": 0.9}) for seed in (0, 1))])
+    assert np.isnan(lacking.untrained_over_splits("recall@1"))
+
+
 def test_two_encoders_that_were_never_trained_have_no_spread_to_be_told_apart_by():
     own = [
         Row("own", split, fid, 0, {"recall@1": 0.7 - fid / 100}, kind="own")

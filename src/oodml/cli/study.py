@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -161,21 +162,25 @@ def export_command(
 
 
 def show_study(table: StudyTable, metrics: tuple[str, ...] | None = None) -> None:
-    """Methods down, splits across in order of shift, AGS with its 95 % interval at the end; one table a metric."""
+    """Methods down, splits across in order of shift, at the end AGS (of one shift the mean) with its 95 % interval; one
+    table a metric."""
     from oodml.evaluation.estimate import share_text
     from oodml.study.forecast import study_errors
-    from oodml.study.results import METRIC
+    from oodml.study.results import METRIC, ranking
 
+    summary = "AGS" if len(set(table.fids)) > 1 else "mean"
     for metric in (each for each in metrics or ("recall@1", METRIC) if each in table.metrics):
-        ranking = table.ags(metric) if len(set(table.fids)) > 1 else {}
-        rows = []
+        ranked, rows = ranking(table, metric), []
         for method in table.methods:
             cells = [table.cell(metric, method, split) for split in table.splits]
-            score = ranking.get(method)
-            ags = share_text(score.mean, score.half_width) if score else "–"
-            rows.append([method, *[f"{100 * c.mean:.1f}" if c else "–" for c in cells], ags])
+            score = ranked.get(method)
+            summed_up = share_text(score.mean, score.half_width) if score else "–"
+            rows.append([method, *[f"{100 * c.mean:.1f}" if c else "–" for c in cells], summed_up])
+        untrained = [*table.untrained(metric), table.untrained_over_splits(metric)]
+        if not all(map(math.isnan, untrained)):
+            rows.append(["untrained", *("–" if math.isnan(each) else f"{100 * each:.1f}" for each in untrained)])
         by, heads = split_heads(table.splits, table.fids)
-        print_table(f"{metric} in per cent, by {by}", ["method", *heads, "AGS"], rows)
+        print_table(f"{metric} in per cent, by {by}", ["method", *heads, summary], rows)
         if len(set(table.fids)) > 2 and (errors := study_errors(table, metric)):
             error = 100 * sum(errors.values()) / len(errors)
             told = f"A split left out is predicted from the others to {error:.1f} points (mean over methods)."

@@ -24,7 +24,7 @@ def ranking_chart(material: Material) -> Chart:
         what = "AGS" if material.several else metric
         ranked = ranking(material.table, metric)
         bars = {method: (found.mean, _bar(material, method, found, what)) for method, found in ranked.items()}
-        untrained = material.untrained(metric)
+        untrained = material.table.untrained_over_splits(metric)
         scored_too = any(name.startswith("untrained ") for name in ranked)  # an audit scores it as an encoder
         if not np.isnan(untrained) and not scored_too:
             hover = [f"untrained backbone: {what} {100 * untrained:.1f}"]

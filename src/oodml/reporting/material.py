@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from oodml._errors import OodmlError
 from oodml.evaluation import MATCHED
-from oodml.study.statistics import TRAINED, Row, StudyTable, ags
+from oodml.study.statistics import TRAINED, Row, StudyTable
 from oodml.study.store import Store
 
 RUN_FILES = ("result.json", "metrics.jsonl", "few_shot.json")  # what is read of a run, beside its embeddings
@@ -62,13 +62,6 @@ class Material:
     def several(self) -> bool:
         """Whether there is more than one level of shift, so that something can be said of how methods take it."""
         return len(set(self.table.fids)) > 1
-
-    def untrained(self, metric: str) -> float:
-        """What the untrained backbone scores over all splits, as methods are ranked; NaN where it lacks one."""
-        values = self.table.untrained(metric)
-        if np.isnan(values).any():
-            return float("nan")
-        return ags(self.table.fids, values.tolist()) if self.several else float(values.mean())
 
     def style(self, method: str) -> int:
         """A method keeps its colour in every chart."""

@@ -54,7 +54,7 @@ def score_table(material: Material, metric: str) -> str:
         rows.append([name, *([estimate_text(ags.get(method))] if ags else []), *cells])
     untrained = table.untrained(metric)
     if not np.isnan(untrained).all():
-        over_all = [material.untrained(metric)] if ags else []
+        over_all = [material.table.untrained_over_splits(metric)] if ags else []
         rows.append(["untrained", *map(_number, [*over_all, *untrained])])
     heads = [f"{split}\nFID {fid:.4g}" if fid else split for split, fid in zip(table.splits, table.fids, strict=True)]
     return html_table(["method", *(["AGS"] if ags else []), *heads], rows, f"scores-{metric}")

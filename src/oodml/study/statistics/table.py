@@ -117,12 +117,16 @@ class StudyTable:
         return mean_over_seeds(self.scores(metric))
 
     def untrained(self, metric: str) -> NDArray[np.float64]:
-        """Scores of the untrained backbone, one a split; NaN where no run measured it."""
-        per_split: dict[str, float] = {}
-        for row in self.rows:
-            if metric in row.untrained:
-                per_split[row.split] = row.untrained[metric]
-        return np.array([per_split.get(name, np.nan) for name in self.splits])
+        """Scores of the untrained backbone, one a split, the mean over the runs; NaN where none measured it."""
+        by_split = np.moveaxis(self._filled(lambda row: row.untrained.get(metric, np.nan)), 1, 0)
+        return mean_over_seeds(by_split.reshape(len(self.splits), -1))
+
+    def untrained_over_splits(self, metric: str) -> float:
+        """The same summed up as methods are: AGS, or the mean over splits of one shift; NaN where a split lacks it."""
+        values = self.untrained(metric)
+        if np.isnan(values).any():
+            return float("nan")
+        return ags(self.fids, values.tolist()) if len(set(self.fids)) > 1 else float(values.mean())
 
     def difference_to_mean(self, metric: str, of_gain: bool = False) -> NDArray[np.float64]:
         """Mean score (or gain) of a method minus that of the trained ones, on each split (fig. 2); (method, split)."""
