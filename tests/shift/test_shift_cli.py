@@ -291,6 +291,7 @@ def test_every_picture_of_a_target_counts_wherever_it_lies(zoo: Path, tmp_path: 
         shutil.copy(zoo / "target" / "new0.png", tmp_path / "target" / place / "again.png")
     target = open_target(str(tmp_path / "target"))
     assert len(target) == 25 and target.classes == ["pictures"]
+    assert len(open_target("folder", zoo / "zoo")) == len(open_target(str(tmp_path / "target"), zoo / "zoo")) == 64
     assert "64 and 25" in run("shift", zoo / "zoo", tmp_path / "target", "--backbone", "tiny").stdout
     (tmp_path / "empty").mkdir()
     with pytest.raises(OodmlError, match=r"No pictures .*with or without class folders"):
@@ -313,16 +314,16 @@ def test_shift_without_classes_still_measures(zoo: Path) -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        ("shift", "nothere", "glyphs"),
-        ("audit", ".", "--target", "nothere"),
-        ("pretrained", "nothere"),
-        ("study", "forecast", "study", "nothere"),
-        ("splits", "iid", "nothere"),
+        ("shift", "xyzzy", "glyphs"),
+        ("audit", ".", "--target", "xyzzy"),
+        ("pretrained", "xyzzy"),
+        ("study", "forecast", "study", "xyzzy"),
+        ("splits", "iid", "xyzzy"),
     ],
 )
 def test_a_mistyped_path_is_answered_as_a_path(command: tuple[str, ...]) -> None:
     told = str(run(*command).exception)
-    assert told.startswith("There is no folder or tar 'nothere', and no data set of that name (cars196, ")
+    assert told.startswith("There is no folder or tar 'xyzzy', and no data set of that name (cars196, ")
     assert "Check the path." in told
 
 

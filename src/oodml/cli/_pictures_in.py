@@ -95,7 +95,7 @@ def open_target(name: str, root: Path | None = None) -> Dataset:
     from oodml.data import build_dataset, every_picture, list_datasets
 
     path = Path(name).expanduser()
-    if name in list_datasets() or not path.exists():
+    if root is not None or name in list_datasets() or not path.exists():
         return open_dataset(name, root)
     source = every_picture(path)
     return build_dataset("folder", source, ["pictures"] * len(source))

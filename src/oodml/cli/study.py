@@ -168,7 +168,7 @@ def show_study(table: StudyTable, metrics: tuple[str, ...] | None = None) -> Non
     from oodml.study.forecast import study_errors
     from oodml.study.results import METRIC, ranking
 
-    summary = "AGS" if len(set(table.fids)) > 1 else "mean"
+    summary = "AGS" if table.shifts > 1 else "mean"
     for metric in (each for each in metrics or ("recall@1", METRIC) if each in table.metrics):
         ranked, rows = ranking(table, metric), []
         for method in table.methods:
@@ -181,7 +181,7 @@ def show_study(table: StudyTable, metrics: tuple[str, ...] | None = None) -> Non
             rows.append(["untrained", *("–" if math.isnan(each) else f"{100 * each:.1f}" for each in untrained)])
         by, heads = split_heads(table.splits, table.fids)
         print_table(f"{metric} in per cent, by {by}", ["method", *heads, summary], rows)
-        if len(set(table.fids)) > 2 and (errors := study_errors(table, metric)):
+        if table.shifts > 2 and (errors := study_errors(table, metric)):
             error = 100 * sum(errors.values()) / len(errors)
             told = f"A split left out is predicted from the others to {error:.1f} points (mean over methods)."
             out.print(told, highlight=False, soft_wrap=True)

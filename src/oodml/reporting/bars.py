@@ -17,11 +17,12 @@ def ranking_chart(material: Material) -> Chart:
     Where all splits are of one shift there is no AGS: the mean over them.
     """
     views: Views = {}
-    caption = "Area under the curve of the score over the normalised shift." if material.several else ""
+    rising = material.table.shifts > 1
+    caption = "Area under the curve of the score over the normalised shift." if rising else ""
     if len(material.table.seeds) > 1:
         caption += " Lines: 95 % interval over seeds."
     for metric in material.metrics:
-        what = "AGS" if material.several else metric
+        what = "AGS" if rising else metric
         ranked = ranking(material.table, metric)
         bars = {method: (found.mean, _bar(material, method, found, what)) for method, found in ranked.items()}
         untrained = material.table.untrained_over_splits(metric)
@@ -31,7 +32,7 @@ def ranking_chart(material: Material) -> Chart:
             bars["untrained"] = untrained, Series("untrained", [100 * untrained], ["untrained"], "bars", hover=hover)
         views[metric,] = View([bar for _, bar in sorted(bars.values(), key=lambda each: each[0])], f"{what} (%)", "")
     height = 110 + 34 * max(len(view.series) for view in views.values())
-    title = "Summed up over all splits: AGS" if material.several else "Methods compared"
+    title = "Summed up over all splits: AGS" if rising else "Methods compared"
     return Chart("ags", title, views, {"metric": material.metrics}, caption.strip(), height=height)
 
 

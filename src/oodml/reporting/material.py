@@ -58,11 +58,6 @@ class Material:
         """The headline metric first, then the others as the table has them."""
         return [self.metric, *(metric for metric in self.table.metrics if metric != self.metric)]
 
-    @property
-    def several(self) -> bool:
-        """Whether there is more than one level of shift, so that something can be said of how methods take it."""
-        return len(set(self.table.fids)) > 1
-
     def style(self, method: str) -> int:
         """A method keeps its colour in every chart."""
         return self.table.methods.index(method)
@@ -99,8 +94,7 @@ def gather(table: StudyTable, store: Store | None, metric: str | None, title: st
     chosen = metric or next((name for name in HEADLINE if name in table.metrics), table.metrics[0])
     table = StudyTable((_with_structure(row, results) for row in table.rows), table.missing)
     table.scores(chosen)  # an unknown name is refused here, with the known ones listed
-    several = len(set(table.fids)) > 1
-    return Material(table, store, chosen, title or _title(results, several), results)
+    return Material(table, store, chosen, title or _title(results, table.shifts > 1), results)
 
 
 def _with_structure(row: Row, results: dict[Path, dict[str, Any]]) -> Row:
@@ -108,9 +102,9 @@ def _with_structure(row: Row, results: dict[Path, dict[str, Any]]) -> Row:
     return replace(row, structure=found) if found else row
 
 
-def _title(results: dict[Path, dict[str, Any]], several: bool) -> str:
+def _title(results: dict[Path, dict[str, Any]], rising: bool) -> str:
     names = list(dict.fromkeys(_set_name(result) for result in results.values() if "dataset" in result))
-    return f"{' and '.join(names)}{' under rising shift' if several else ': methods compared'}" if names else "Study"
+    return f"{' and '.join(names)}{' under rising shift' if rising else ': methods compared'}" if names else "Study"
 
 
 def _set_name(result: dict[str, Any]) -> str:

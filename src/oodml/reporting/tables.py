@@ -45,7 +45,7 @@ def score_tables(material: Material) -> str:
 def score_table(material: Material, metric: str) -> str:
     table = material.table
     ranked = ranking(table, metric)
-    ags = ranked if material.several else {}
+    ags = ranked if table.shifts > 1 else {}
     rows = []
     for method in sorted(table.methods, key=lambda m: -ranked[m].mean if m in ranked else 0):
         cells = [estimate_text(table.cell(metric, method, split)) for split in table.splits]
@@ -54,7 +54,7 @@ def score_table(material: Material, metric: str) -> str:
         rows.append([name, *([estimate_text(ags.get(method))] if ags else []), *cells])
     untrained = table.untrained(metric)
     if not np.isnan(untrained).all():
-        over_all = [material.table.untrained_over_splits(metric)] if ags else []
+        over_all = [table.untrained_over_splits(metric)] if ags else []
         rows.append(["untrained", *map(_number, [*over_all, *untrained])])
     heads = [f"{split}\nFID {fid:.4g}" if fid else split for split, fid in zip(table.splits, table.fids, strict=True)]
     return html_table(["method", *(["AGS"] if ags else []), *heads], rows, f"scores-{metric}")

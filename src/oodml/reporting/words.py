@@ -22,14 +22,14 @@ def _found(material: Material) -> list[str]:
     """What the finished runs say. An audit's folder has its own words."""
     if audited := material.json("audit.json"):
         return [*audited["answer"], *audited["notes"]]
-    if not material.several:
+    if material.table.shifts < 2:
         return _one_shift(material)
     ranked = list(material.table.ags(material.metric).items())
     if not ranked:
         return ["No method has finished on every split yet, so none can be ranked."]
     best, score = ranked[0]
     score_text = share_text(score.mean, score.half_width)
-    of = metric_words(material.metric)
+    of = metric_words(material.metric, len(material.table.splits))
     if len(ranked) == 1:
         return [
             f"{best} is the only method that finished on every split: AGS {score_text} ({of}).",
@@ -50,8 +50,10 @@ def _found(material: Material) -> list[str]:
     return [first, comparison.sentence, *_gain(material, best)]
 
 
-def metric_words(metric: str) -> str:
-    return "recall@1 at one gallery size for all splits" if metric == MATCHED else metric
+def metric_words(metric: str, splits: int) -> str:
+    if metric != MATCHED:
+        return metric
+    return f"recall@1 at one gallery size{' for all splits' if splits > 1 else ''}"
 
 
 def _lead(material: Material, best: str, second: str) -> list[str]:
@@ -104,8 +106,7 @@ def _one_shift(material: Material) -> list[str]:
     best, found = next(iter(ranked.items()))
     where, end = _where(len(table.splits), any(table.fids))
     score = share_text(found.mean, found.half_width)
-    of = "recall@1 at one gallery size" if material.metric == MATCHED else material.metric
-    text = f"{best} scores best on {where}: {of} {score}."
+    text = f"{best} scores best on {where}: {metric_words(material.metric, len(table.splits))} {score}."
     if len(ranked) > 1:
         text += " " + _one_shift_lead(material, best, list(ranked)[1])
     return [text, end]

@@ -74,18 +74,18 @@ def build_sections(material: Material) -> tuple[list[Section], object]:
     """Every section that has something to show, and the galleries' data."""
     pictures, notes = galleries(material)
     maps, more_notes = map_charts(material)
-    several, seeds = material.several, len(material.table.seeds)
+    rising, seeds = material.table.shifts > 1, len(material.table.seeds)
     sections = [
         _charts("shift", "Performance under shift", [score_chart, difference_chart], material)
-        if several
+        if rising
         else _charts("methods", "Methods compared", [ranking_chart], material),
         Section("scores", "Scores", f"Per cent{INTERVALS if seeds > 1 else ''}.", body=score_tables(material)),
         _charts("ags", "Aggregated generalisation score", [ranking_chart], material, comparison_table)
-        if several
+        if rising
         else None,
         _papers(material),
         _charts("forecast", "Forecast", [forecast_chart], material),
-        _charts("generic", "Generic representations", [generic_chart], material) if several else None,
+        _charts("generic", "Generic representations", [generic_chart], material) if rising else None,
         _charts("few-shot", "Few-shot adaptation", [few_shot_chart], material),
         _charts("capacity", "Network capacity", [capacity_chart], material),
         _charts("structure", "Structure of the embeddings", [structure_chart, spectra_chart], material),

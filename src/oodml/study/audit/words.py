@@ -71,12 +71,12 @@ def _in_both_seeds(found: Comparison) -> str:
 
 def training_against(table: StudyTable, best: str, untrained: str) -> Comparison | None:
     """The best trained method against the untrained backbone; None with a single level of shift."""
-    return table.compare(METRIC, best, untrained) if len(set(table.fids)) > 1 else None
+    return table.compare(METRIC, best, untrained) if table.shifts > 1 else None
 
 
 def runner_up(table: StudyTable) -> str | None:
     """How the best trained method stands to the next one."""
-    if len(set(table.fids)) < 2:
+    if table.shifts < 2:
         return None
     ranked = [name for name in table.ags(METRIC) if table.kinds[name] == TRAINED]
     if len(ranked) < 2:

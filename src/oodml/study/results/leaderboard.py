@@ -29,9 +29,9 @@ def leaderboard(table: StudyTable, metrics: Sequence[str] | None = None) -> dict
 
 
 def _standing(table: StudyTable, metric: str) -> dict[str, Any]:
-    several = len(set(table.fids)) > 1
+    several = table.shifts > 1
     ranked = ranking(table, metric)
-    errors = study_errors(table, metric) if len(set(table.fids)) > 2 else {}
+    errors = study_errors(table, metric) if table.shifts > 2 else {}
     rows = []
     for rank, (method, score) in enumerate(ranked.items(), 1):
         cells = {split: table.cell(metric, method, split) for split in table.splits}
@@ -54,7 +54,7 @@ def _planned_methods(table: StudyTable) -> list[str]:
 
 def ranking(table: StudyTable, metric: str) -> dict[str, Estimate]:
     """Best first: by AGS, or by the mean where all splits have one FID and there is nothing to integrate over."""
-    return table.ags(metric) if len(set(table.fids)) > 1 else table.mean_over_splits(metric)
+    return table.ags(metric) if table.shifts > 1 else table.mean_over_splits(metric)
 
 
 def as_markdown(board: dict[str, Any], title: str = "Leaderboard") -> str:

@@ -85,6 +85,11 @@ class StudyTable:
         rows = [row for row in self.rows if row.kind == TRAINED] or self.rows
         return [m for m in rows[0].scores if not m.endswith(":se") and all(m in row.scores for row in rows)]
 
+    @property
+    def shifts(self) -> int:
+        """Levels of shift among the splits; of one alone nothing can be said of how methods take a growing shift."""
+        return len(set(self.fids))
+
     def scores(self, metric: str) -> NDArray[np.float64]:
         """(method, split, seed); NaN where a run is missing."""
         return self._grid(metric, lambda row: row.scores.get(metric, np.nan))
@@ -126,7 +131,7 @@ class StudyTable:
         values = self.untrained(metric)
         if np.isnan(values).any():
             return float("nan")
-        return ags(self.fids, values.tolist()) if len(set(self.fids)) > 1 else float(values.mean())
+        return ags(self.fids, values.tolist()) if self.shifts > 1 else float(values.mean())
 
     def difference_to_mean(self, metric: str, of_gain: bool = False) -> NDArray[np.float64]:
         """Mean score (or gain) of a method minus that of the trained ones, on each split (fig. 2); (method, split)."""
