@@ -116,6 +116,9 @@ def test_untrained_scores_are_means_over_runs_and_summed_up_as_methods_are(fids,
     table = StudyTable(rows)
     np.testing.assert_allclose(table.untrained("recall@1"), [0.2, 0.3, 0.4])
     assert table.untrained_over_splits("recall@1") == pytest.approx(expected)
+    assert table.adds_untrained("recall@1")
+    audited = [Row("untrained tiny", f"s{i}", fid, 0, {"recall@1": 0.2}, kind="generic") for i, fid in enumerate(fids)]
+    assert not StudyTable([*rows, *audited]).adds_untrained("recall@1"), "it stands among the methods"
     lacking = StudyTable([*rows[4:], *(Row("a", "s0", fids[0], seed, {"recall@1": 0.9}) for seed in (0, 1))])
     assert np.isnan(lacking.untrained_over_splits("recall@1"))
 

@@ -176,8 +176,8 @@ def show_study(table: StudyTable, metrics: tuple[str, ...] | None = None) -> Non
             score = ranked.get(method)
             summed_up = share_text(score.mean, score.half_width) if score else "–"
             rows.append([method, *[f"{100 * c.mean:.1f}" if c else "–" for c in cells], summed_up])
-        untrained = [*table.untrained(metric), table.untrained_over_splits(metric)]
-        if not all(map(math.isnan, untrained)):
+        if table.adds_untrained(metric):
+            untrained = [*table.untrained(metric), table.untrained_over_splits(metric)]
             rows.append(["untrained", *("–" if math.isnan(each) else f"{100 * each:.1f}" for each in untrained)])
         by, heads = split_heads(table.splits, table.fids)
         print_table(f"{metric} in per cent, by {by}", ["method", *heads, summary], rows)

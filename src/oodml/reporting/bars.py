@@ -26,8 +26,7 @@ def ranking_chart(material: Material) -> Chart:
         ranked = ranking(material.table, metric)
         bars = {method: (found.mean, _bar(material, method, found, what)) for method, found in ranked.items()}
         untrained = material.table.untrained_over_splits(metric)
-        scored_too = any(name.startswith("untrained ") for name in ranked)  # an audit scores it as an encoder
-        if not np.isnan(untrained) and not scored_too:
+        if material.table.adds_untrained(metric) and not np.isnan(untrained):
             hover = [f"untrained backbone: {what} {100 * untrained:.1f}"]
             bars["untrained"] = untrained, Series("untrained", [100 * untrained], ["untrained"], "bars", hover=hover)
         views[metric,] = View([bar for _, bar in sorted(bars.values(), key=lambda each: each[0])], f"{what} (%)", "")

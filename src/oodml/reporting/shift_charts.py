@@ -45,9 +45,9 @@ def _scored_line(material: Material, method: str, kind: str, means: NDArray[np.f
 
 
 def _untrained_line(material: Material, metric: str) -> list[Series]:
-    values = 100 * material.table.untrained(metric)
-    if np.isnan(values).all():
+    if not material.table.adds_untrained(metric):
         return []
+    values = 100 * material.table.untrained(metric)
     hover = [f"untrained backbone, {split}: {v:.1f}" for split, v in zip(material.table.splits, values, strict=True)]
     return [Series("untrained", material.table.fids, values, hover=hover)]
 

@@ -52,10 +52,9 @@ def score_table(material: Material, metric: str) -> str:
         kind = material.scored.get(method)
         name = f"{method} ({kind})" if kind else method
         rows.append([name, *([estimate_text(ags.get(method))] if ags else []), *cells])
-    untrained = table.untrained(metric)
-    if not np.isnan(untrained).all():
+    if table.adds_untrained(metric):
         over_all = [table.untrained_over_splits(metric)] if ags else []
-        rows.append(["untrained", *map(_number, [*over_all, *untrained])])
+        rows.append(["untrained", *map(_number, [*over_all, *table.untrained(metric)])])
     heads = [f"{split}\nFID {fid:.4g}" if fid else split for split, fid in zip(table.splits, table.fids, strict=True)]
     return html_table(["method", *(["AGS"] if ags else []), *heads], rows, f"scores-{metric}")
 

@@ -133,6 +133,11 @@ class StudyTable:
             return float("nan")
         return ags(self.fids, values.tolist()) if self.shifts > 1 else float(values.mean())
 
+    def adds_untrained(self, metric: str) -> bool:
+        """Whether there are scores of the untrained backbone to show beside the methods: an audit has it among them."""
+        listed = any(name.startswith("untrained ") for name in self.methods)
+        return not listed and not np.isnan(self.untrained(metric)).all()
+
     def difference_to_mean(self, metric: str, of_gain: bool = False) -> NDArray[np.float64]:
         """Mean score (or gain) of a method minus that of the trained ones, on each split (fig. 2); (method, split)."""
         means = mean_over_seeds(self.gain(metric) if of_gain else self.scores(metric))
