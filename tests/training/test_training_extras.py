@@ -9,17 +9,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import oodml
 from oodml import OodmlError
 from oodml.data import register_batch_sampler
 from oodml.data.samplers.spc import SPC
+from oodml.models.embedder import BACKBONE
 from oodml.training import loggers, train
 from oodml.training.distributed import join
 from oodml.training.initial import starting_backbone
 from oodml.training.job import build_job, load_pictures
 from oodml.training.loop import take_step
-from oodml.training.schedule import make_schedule
+from oodml.training.schedule import make_schedule, set_learning_rates
 from oodml.training.seeds import child_seed, reseed
 from oodml.training.watch import LossWatch
 
@@ -153,11 +155,25 @@ def test_runs_whose_sampler_chooses_by_embeddings_resume_exactly(settings, tmp_p
 
 def test_schedules():
     constant, cosine = make_schedule("constant", 100, 10), make_schedule("cosine", 100, 10)
-    assert [constant(s) for s in (0, 50, 99)] == [1, 1, 1]
-    assert cosine(0) == 1 and cosine(50) == pytest.approx(0.5) and cosine(99) < 0.001
-    assert cosine(25) == pytest.approx((1 + math.cos(math.pi / 4)) / 2)
+    assert [constant.factor(s) for s in (0, 50, 99)] == [1, 1, 1]
+    assert cosine.factor(0) == 1 and cosine.factor(50) == pytest.approx(0.5) and cosine.factor(99) < 0.001
+    assert cosine.factor(25) == pytest.approx((1 + math.cos(math.pi / 4)) / 2)
     steps = make_schedule({"name": "step", "epochs": [2, 5], "factor": 0.1}, 100, 10)
-    assert [steps(s) for s in (0, 19, 20, 49, 50)] == pytest.approx([1, 1, 0.1, 0.1, 0.01])
+    assert [steps.factor(s) for s in (0, 19, 20, 49, 50)] == pytest.approx([1, 1, 0.1, 0.1, 0.01])
+
+
+def test_the_backbone_rises_after_the_frozen_epochs():
+    schedule = make_schedule({"name": "cosine", "rise": 2}, 100, 10, frozen_epochs=1)
+    assert [schedule.rise(s) for s in (0, 9, 10, 19, 29, 30, 99)] == pytest.approx([0, 0, 0.05, 0.5, 1, 1, 1])
+    assert schedule.factor(0) == 1
+    backbone, head = nn.Linear(2, 2), nn.Linear(2, 2)
+    optimiser = torch.optim.Adam([{"params": backbone.parameters(), "part": BACKBONE}, {"params": head.parameters()}])
+    for group, rate in zip(optimiser.param_groups, (1e-4, 1e-3), strict=True):
+        group["initial_lr"] = rate
+    set_learning_rates(optimiser, schedule, 19)
+    assert [group["lr"] for group in optimiser.param_groups] == pytest.approx(
+        [1e-4 * 0.5 * schedule.factor(19), 1e-3 * schedule.factor(19)]
+    )
 
 
 def test_child_seeds_are_stable_and_unrelated():

@@ -73,11 +73,14 @@ def check_schedule(spec: str | Mapping[str, Any]) -> dict[str, Any]:
     options = {"name": spec} if isinstance(spec, str) else dict(spec)
     if options.get("name") not in SCHEDULES:
         raise unknown_name("schedule", options.get("name"), SCHEDULES)
-    extra = options.keys() - ({"name", "epochs", "factor"} if options["name"] == "step" else {"name"})
-    if extra or (options["name"] == "step" and not _are_steps(options.get("epochs"), options.get("factor", 1.0))):
+    known = {"step": {"name", "epochs", "factor"}, "cosine": {"name", "rise"}}.get(options["name"], {"name"})
+    rise = options.get("rise", 0)
+    is_wrong = options.keys() - known or not isinstance(rise, int | float) or not 0 <= rise < float("inf")
+    if is_wrong or (options["name"] == "step" and not _are_steps(options.get("epochs"), options.get("factor", 1.0))):
         raise OodmlError(
             'The schedule "step" needs its epochs, e.g. {"name": "step", "epochs": [40, 60], "factor": 0.3}; '
-            f'"constant" and "cosine" take no options. Got {spec!r}.'
+            '"cosine" takes "rise", the epochs over which the rate of the backbone rises from 0; "constant" takes no '
+            f"options. Got {spec!r}."
         )
     return options
 

@@ -43,6 +43,7 @@ class RunConfig(BaseModel):
     method        a method's name, a loss's name, or a dict {"name": "rho", "base": "triplet", ...}
     train         "all", or "head": frozen backbone, cached features, heads only
     epochs/steps  the length, one or the other
+    head_lr       learning rate of the heads; None: `lr`
     warmup        epochs at the start in which the backbone stands still
     precision     "fp32", "bf16" (mixed), or "auto": bf16 on a GPU
     selection     "val": best epoch on held-out train classes; "val-then-full": that epoch, then a run on all of them;
@@ -67,6 +68,7 @@ class RunConfig(BaseModel):
     samples_per_class: int | None = Field(default=None, ge=1)
     sampler: str | dict[str, Any] | None = None
     lr: float | None = Field(default=None, gt=0)
+    head_lr: float | None = Field(default=None, gt=0)
     weight_decay: float | None = Field(default=None, ge=0)
     schedule: str | dict[str, Any] | None = None
     warmup: float | None = Field(default=None, ge=0)

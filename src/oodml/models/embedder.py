@@ -46,6 +46,9 @@ class Outputs(NamedTuple):
     heads: dict[str, Tensor]
 
 
+BACKBONE = "backbone"  # the `part` of the backbone's parameter group
+
+
 class Embedder(nn.Module):
     """Images (b, 3, h, w) in [0, 1], or cached pooled features (b, D), to `Outputs`.
 
@@ -131,7 +134,9 @@ class Embedder(nn.Module):
         wanted = (*kept, "feature_scale", *(("backbone.",) if backbone else ()))
         return {key: value for key, value in self.state_dict().items() if key.startswith(wanted)}
 
-    def param_groups(self, lr: float, weight_decay: float) -> list[dict[str, Any]]:
-        """Backbone (unless its parameters are frozen) and heads, with weight decay as the papers have it."""
+    def param_groups(self, lr: float, weight_decay: float, head_lr: float | None = None) -> list[dict[str, Any]]:
+        """Backbone (unless its parameters are frozen) and heads, both with weight decay as in the papers."""
         trained = [p for p in self.backbone.parameters() if p.requires_grad]
-        return [{"params": [*trained, *self.heads.parameters()], "lr": lr, "weight_decay": weight_decay}]
+        backbone = {"params": trained, "lr": lr, "weight_decay": weight_decay, "part": BACKBONE}
+        heads = {"params": [*self.heads.parameters()], "lr": head_lr or lr, "weight_decay": weight_decay}
+        return [backbone, heads] if trained else [heads]

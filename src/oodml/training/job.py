@@ -24,7 +24,7 @@ from oodml.training.distributed import Processes
 from oodml.training.embedding import frozen_embedder
 from oodml.training.initial import freezes_batchnorm
 from oodml.training.memory import keep_freed_memory
-from oodml.training.schedule import make_schedule
+from oodml.training.schedule import Schedule, make_schedule
 from oodml.training.scoring import cluster
 from oodml.training.seeds import child_seed, reseed
 from oodml.training.sets import Sets, choose_sets, choose_split
@@ -48,7 +48,7 @@ class Job:
     embedder: Embedder
     method: Method
     optimiser: torch.optim.Adam
-    schedule: Callable[[int], float]
+    schedule: Schedule
     sampler: BatchSampler
     labels: Tensor
     generator: torch.Generator
@@ -146,7 +146,7 @@ def build_job(
     with own_seed(child_seed(config.seed, "connect")):
         method.connect(embedder)
     _place(embedder, method, config, processes)
-    groups = embedder.param_groups(float(config.lr or 0), float(config.weight_decay or 0))
+    groups = embedder.param_groups(float(config.lr or 0), float(config.weight_decay or 0), config.head_lr)
     optimiser = torch.optim.Adam([*groups, *method.param_groups(float(config.lr or 0))], fused=True)
     for group in optimiser.param_groups:
         group["initial_lr"] = group["lr"]
@@ -161,7 +161,7 @@ def build_job(
         embedder=embedder,
         method=method,
         optimiser=optimiser,
-        schedule=make_schedule(config.schedule or "constant", total_steps, steps_per_epoch),
+        schedule=make_schedule(config.schedule or "constant", total_steps, steps_per_epoch, config.warmup or 0.0),
         sampler=sampler,
         labels=torch.from_numpy(sets.fit_labels).to(device),
         generator=generator,

@@ -38,7 +38,7 @@ def judge(job: Job, progress: Progress, keeper: Keeper) -> None:
         "loss": progress.take_loss(),
         "lr": job.optimiser.param_groups[0]["lr"],
     }
-    row["test"] = score(test, labels[job.sets.test], watched, job.processes)
+    row["test"] = score_test(job, test, watched)
     for name, space in watched_spaces.items():
         row.setdefault("watched", {})[name] = score(space, labels[job.sets.test], watched, job.processes)
     if facts := job.method.facts():
@@ -57,6 +57,16 @@ def judge(job: Job, progress: Progress, keeper: Keeper) -> None:
     keeper.offer(BEST_ON_TEST, row["test"][metric], progress.step, epoch, lambda: {TEST_EMBEDDINGS: test})
     if progress.step == job.stop:
         keeper.offer(LAST, float(progress.step), progress.step, epoch, lambda: {TEST_EMBEDDINGS: test})
+
+
+def score_test(job: Job, test: Tensor, watched: tuple[str, ...]) -> dict[str, float]:
+    """The watched metrics of the test classes; every metric where each will report its own best epoch."""
+    labels, metrics = job.dataset.labels[job.sets.test], job.config.metrics
+    if job.config.selection != "test":
+        return score(test, labels, watched, job.processes)
+    found = score(test, labels, metrics, job.processes)
+    missing = [name for name in watched if name not in found]
+    return found | (score(test, labels, missing, job.processes) if missing else {})
 
 
 def test_embeddings(job: Job) -> tuple[Tensor, dict[str, Tensor]]:

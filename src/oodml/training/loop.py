@@ -36,7 +36,7 @@ def fit(job: Job, progress: Progress, keeper: Keeper, saver: Saver, console: Con
 
     for step, epoch, batches in job.steps(progress.step, begin_epoch):
         embedder.backbone_frozen = step < warmup_steps
-        set_learning_rates(job.optimiser, job.schedule(step))
+        set_learning_rates(job.optimiser, job.schedule, step)
         take_step(job, step, batches, watch, saver.last_good)
         progress.step = step + 1
 

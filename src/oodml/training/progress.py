@@ -59,6 +59,15 @@ class Progress:
         self.loss_sum, self.loss_count = 0.0, 0
         return mean
 
+    def maxima(self) -> dict[str, dict[str, float]]:
+        """For each metric of the test classes its largest value, and the first step and epoch that have it."""
+        found: dict[str, dict[str, float]] = {}
+        for row in self.history:
+            for name, value in row["test"].items():
+                if name not in found or value > found[name]["value"]:
+                    found[name] = {"value": value, "step": row["step"], "epoch": row["epoch"]}
+        return found
+
     def state_dict(self) -> dict[str, Any]:
         return asdict(self)
 

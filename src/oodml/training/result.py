@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import platform
 import subprocess
 from dataclasses import dataclass, field
@@ -109,14 +110,14 @@ def versions() -> dict[str, str]:
 
 
 def git_commit() -> str | None:
-    """The commit of the checkout this package runs from, with a '+' for changed files; None outside of one."""
+    """The commit of the checkout this package runs from, with a '+' for changed files; outside of one $OODML_COMMIT."""
     here = str(Path(__file__).parent)
     try:
         _git("-C", here, "ls-files", "--error-unmatch", __file__)  # not a repository that only lies around this package
         commit = _git("-C", here, "rev-parse", "HEAD")
         return commit + ("+" if _git("-C", here, "status", "--porcelain", "--untracked-files=no", here) else "")
     except (OSError, subprocess.SubprocessError):
-        return None
+        return os.environ.get("OODML_COMMIT")
 
 
 def _git(*words: str) -> str:

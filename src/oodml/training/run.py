@@ -124,7 +124,9 @@ def _finish(job: Job, progress: Progress, keeper: Keeper, run_hash: str, facts: 
     kept = {name: keeper.tensors(name) if processes.is_main else {} for name in (SELECTED, LAST, BEST_ON_TEST)}
     for name, tensors in kept.items():
         best = progress.kept[name]
-        if best.step not in scored:
+        if job.config.selection == "test":  # every evaluation scored every metric
+            scored[best.step] = rows[best.step]["test"]
+        elif best.step not in scored:
             embeddings = tensors.get(TEST_EMBEDDINGS, torch.empty(0)).to(processes.device)
             scored[best.step] = score(embeddings, labels[job.sets.test], metrics, processes)
         report[name] = {"step": best.step, "epoch": round(best.epoch, 4), "scores": scored[best.step]}
@@ -146,6 +148,8 @@ def _finish(job: Job, progress: Progress, keeper: Keeper, run_hash: str, facts: 
             "untrained": progress.untrained,
             "gain": {name: selected[name] - progress.untrained[name] for name in selected},
             "structure": shapes,
+            "evaluations": len(progress.history),
+            **({"maxima": progress.maxima()} if job.config.selection == "test" else {}),
             "train_seconds": round(progress.train_seconds, 3),
             "images_per_second": round(float(np.median(progress.rates)), 1),
             **facts,
