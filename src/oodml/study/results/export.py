@@ -30,7 +30,8 @@ def export_rows(folder: str | Path | Store, table: StudyTable) -> list[dict[str,
     """One flat dict a run: place, settings, scores (`recall@1`), `untrained/…`, `selected/…` and others, structure.
 
     The scores without a prefix are those of the table: with selection "test" the maximum of each metric, where
-    `maxima` is true; `selected/…` are all of the selected evaluation. Encoders scored without training stand at the end with the columns they have.
+    `maxima` is true; `selected/…` are all of the selected evaluation. Encoders scored without training stand at the
+    end with the columns they have.
     """
     store = open_store(folder)
     matched = {(row.method, row.split, row.seed): row for row in table.rows}

@@ -84,12 +84,13 @@ def spaces_table(folder: str | Path | Store) -> StudyTable:
 
 def _space_scores(result: Mapping[str, Any], folder: Path) -> dict[str, dict[str, float]]:
     file = folder / "metrics.jsonl"
-    history = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
+    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+    history = [json.loads(line) for line in lines if '"watched"' in line]
     if result.get("selection") != "test":
         history = [row for row in history if row["step"] == result["selected"]["step"]]
     found: dict[str, dict[str, float]] = {}
     for row in history:
-        for space, scores in row.get("watched", {}).items():
+        for space, scores in row["watched"].items():
             best = found.setdefault(space, {})
             best.update({name: max(value, best.get(name, value)) for name, value in scores.items()})
     return found
