@@ -222,7 +222,9 @@ def result(scores, method=METHOD, **fields):
 def finished_study(folder, splits, runs, dataset="cub200"):
     """The folder of a study: (method, split, seed) -> what the run found."""
     save_splits(folder / "splits.json", splits)
-    (folder / "study.yaml").write_text(yaml.safe_dump({"name": "made", "dataset": dataset}))
+    (folder / "study.yaml").write_text(
+        yaml.safe_dump({"name": "made", "dataset": dataset, "run": {"protocol": "oodml"}})
+    )
     places = []
     for number, ((method, split, seed), found) in enumerate(runs.items()):
         run = folder / "runs" / f"run{number}"
@@ -270,7 +272,7 @@ def test_conditions_that_differ_are_named(built):
     table = load_study(built)
     assert {each.differs for each in compare_with_published(table, "cub200", "oodml-s4")} == {""}
     assert {each.differs for each in compare_with_published(table, "cub200", "s2sd-1")} == {
-        "embedding_dim 512, published 128"
+        "embedding_dim 512, published 128; protocol oodml, published s2sd"
     }
 
 

@@ -18,6 +18,14 @@ from oodml.study.published.tables import Published, published, published_fids, p
 from oodml.study.statistics import TRAINED, Estimate, StudyTable, estimate
 from oodml.study.store import Store
 
+UNTRAINED_HERE = "untrained"
+# What a paper's tables were trained with. S2SD takes over the set-up of Revisiting, and its baselines' numbers.
+_PROTOCOLS = {
+    "oodml": ["oodml"],
+    "revisiting": ["revisiting", "s2sd"],
+    "s2sd": ["s2sd", "revisiting"],
+    "sharing": ["sharing"],
+}
 _SIZE = re.compile(r"\bd ?=? ?(\d+)\b")  # the embedding size that a row's own name says
 
 
@@ -129,7 +137,7 @@ def _ours(theirs: Published, table: StudyTable, about: Mapping[str, Any]) -> tup
     value = float(table.untrained(theirs.metric)[table.splits.index(split)])
     if theirs.method != UNTRAINED or math.isnan(value):
         return None
-    return estimate([value]), "untrained", split
+    return estimate([value]), UNTRAINED_HERE, split
 
 
 def _other(theirs: str, ours: str) -> str:
@@ -156,17 +164,18 @@ def _beside(
 
 def _differs(theirs: Published, label: str, table: StudyTable, about: Mapping[str, Any]) -> str:
     """Which conditions of the study's runs are not those of the published row, as far as both are known."""
-    rows = [row.about for row in table.rows if label in (row.method, "untrained")]
+    rows = [row.about for row in table.rows if label in (row.method, UNTRAINED_HERE)]
     size, backbone = _SIZE.search(theirs.method), about.get("backbone")
-    expected = {
-        "embedding_dim": {int(size[1]) if size else about.get("embedding_dim")},
-        "backbone": {backbone, f"{backbone}.tv_in1k"} if backbone else {None},
+    expected: dict[str, list[Any]] = {
+        "embedding_dim": [int(size[1])] if size else [about["embedding_dim"]] if "embedding_dim" in about else [],
+        "backbone": [backbone, f"{backbone}.tv_in1k"] if backbone else [],
+        "protocol": _PROTOCOLS.get(theirs.table.partition("-")[0], []),
     }
-    if label == "untrained":  # the features as they are
-        del expected["embedding_dim"]
+    if label == UNTRAINED_HERE:  # the features as they are, without a head or training
+        expected = {"backbone": expected["backbone"]}
     told = []
     for name, known in expected.items():
-        others = {row.get(name) for row in rows} - known - {None}
-        if None not in known and others:
-            told.append(f"{name} {', '.join(map(str, sorted(others)))}, published {min(known)}")
+        others = {row.get(name) for row in rows} - set(known) - {None}
+        if known and others:
+            told.append(f"{name} {', '.join(map(str, sorted(others)))}, published {known[0]}")
     return "; ".join(told)

@@ -15,7 +15,8 @@ from safetensors.numpy import load_file
 from oodml._errors import OodmlError
 from oodml.losses import list_losses
 from oodml.shift import names_by_content, official_at_hand
-from oodml.study.plan import Place, load_plan, saved_match, stored_splits
+from oodml.study.plan import Place, load_plan, load_settings, saved_match, stored_splits
+from oodml.study.plan.saved import SETTINGS
 from oodml.study.results.matched import METRIC, matched_recall
 from oodml.study.results.scored import scored_rows
 from oodml.study.statistics import Row, StudyTable
@@ -70,13 +71,13 @@ def spaces_table(folder: str | Path | Store) -> StudyTable:
     """
     store = open_store(folder)
     fids = {split.name: split.fid or 0.0 for split in stored_splits(store)}
-    rows = []
+    protocol, rows = _protocol(store), []
     for place in load_plan(store):
         result = store.result(place.id)
         if result is not None:
             for space, scores in _space_scores(result, store.fetch(place.id, READ)).items():
                 where = (f"{place.method} · {space}", place.split, fids.get(place.split, 0.0), place.seed)
-                rows.append(Row(*where, scores, about={**_about(result), "maxima": True}))
+                rows.append(Row(*where, scores, about={**_about(result, protocol), "maxima": True}))
     if not rows:
         raise OodmlError(f"{store.url}: no method of the study scores parts of its embedding on their own.")
     return StudyTable(rows, known_as=known_splits(store))
@@ -107,7 +108,7 @@ def _trained_rows(
 ) -> list[Row]:
     folders = {place.id: store.fetch(place.id, READ) for place in done}
     match = saved_match(store) or smallest_size([folders[place.id] for place in done])
-    rows = []
+    protocol, rows = _protocol(store), []
     for place in done:
         result = results[place.id]
         scores = {**final_scores(result), METRIC: _matched(place.id, folders[place.id], match, store)}
@@ -121,24 +122,33 @@ def _trained_rows(
             seconds=result["seconds"],
             path=folders[place.id],
             structure=result.get("structure", {}),
-            about=_about(result),
+            about=_about(result, protocol),
         )
         rows.append(row)
     return rows
 
 
-def _about(result: Mapping[str, Any]) -> dict[str, Any]:
+def _about(result: Mapping[str, Any], protocol: str | None) -> dict[str, Any]:
     config = result.get("config", {})
     spec = config.get("method")
     method = spec["name"] if isinstance(spec, dict) else spec
     return {
         "backbone": config.get("backbone"),
         "embedding_dim": config.get("embedding_dim"),
+        "protocol": protocol,
         "selection": result.get("selection"),
         "maxima": "maxima" in result,
         "epochs_between": _epochs_between(result, config),
         "discriminative": method == "plain" or method in list_losses(),
     }
+
+
+def _protocol(store: Store) -> str | None:
+    """The name of the protocol that a study asks for, "none" without; None where its settings are not at hand."""
+    if store.read(SETTINGS) is None:
+        return None
+    asked = (load_settings(store).get("run") or {}).get("protocol")
+    return asked["name"] if isinstance(asked, dict) else asked or "none"
 
 
 def _epochs_between(result: Mapping[str, Any], config: Mapping[str, Any]) -> float:

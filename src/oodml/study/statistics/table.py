@@ -26,9 +26,9 @@ class Row:
 
     kind       "trained", or for an encoder that was only scored: "generic" (published weights) or "own"
     structure  measures of the embedding space by side: {"train": {"rho": ...}, "test": {...}}
-    about      how the run was made, where that is known: `backbone`, `embedding_dim`, `selection`, `maxima` (whether
-               every metric has its own best evaluation), `epochs_between` evaluations, `discriminative` (whether it
-               trains on a loss alone)
+    about      how the run was made, where that is known: `backbone`, `embedding_dim`, `protocol`, `selection`, `maxima`
+               (whether every metric has its own best evaluation), `epochs_between` evaluations, `discriminative`
+               (whether it trains on a loss alone)
     """
 
     method: str
