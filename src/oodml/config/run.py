@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from contextvars import ContextVar
 from pathlib import Path
@@ -21,15 +20,10 @@ from oodml._presets import (
     protocol_warmup,
 )
 from oodml.config.checks import check_backbone, check_batches, check_depth, check_loggers, check_schedule, check_views
-from oodml.config.datasets import dataset_identity, with_absolute_root
+from oodml.config.datasets import with_absolute_root
+from oodml.config.identity import run_hash
 from oodml.config.reading import explain_settings, read_settings, write_settings
-from oodml.config.splits import as_split, split_key, split_mapping
-
-# Where and how a run happens, not what it computes: no part of its identity.
-NOT_HASHED = (
-    *("out", "device", "workers", "quiet", "logger", "checkpoint_every", "log_every", "compile", "grad_cache"),
-    "protocol",  # its values are written out
-)
+from oodml.config.splits import as_split, split_mapping
 
 _TRAINED = ContextVar("_TRAINED", default=False)  # whether the settings at hand are read from a finished run
 
@@ -183,15 +177,8 @@ class RunConfig(BaseModel):
         return type(self)(**{**values, "method": method_spec(values["method"]), "protocol": None})
 
     def hash(self) -> str:
-        """What identifies the run: all settings that change its result, the split by its content."""
-        values = self.resolved().as_dict()
-        values["split"] = split_key(self.split)
-        options = dataset_identity(self.dataset)
-        values["dataset"] = options if len(options) > 1 else self.dataset_name
-        values["weights"] = None if self.weights is None else _absolute(self.weights)  # however the path is written
-        # A setting left open says nothing: dropped, so that settings added later do not rename the runs of today.
-        values = {name: value for name, value in values.items() if value is not None and name not in NOT_HASHED}
-        return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
+        """The name of the run: a hash of all that changes its result, see `oodml.config.identity`."""
+        return run_hash(self)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, as JSON and YAML have it; a Split object as its class names."""

@@ -36,7 +36,7 @@ def follow(run: PlannedRun, store: Store, device: str) -> None:
 
 
 def _missing_shots(run: PlannedRun, store: Store) -> list[int]:
-    held = (store.read_json(f"runs/{run.id}/{FEW_SHOT}") or {}) if run.shots else {}
+    held = (store.read_json(store.run_file(run.id, FEW_SHOT)) or {}) if run.shots else {}
     return [shots for shots in run.shots if not _is_as_asked(held.get(str(shots)), run)]
 
 
@@ -58,11 +58,11 @@ def _few_shot(run: PlannedRun, store: Store, shots: int, device: str) -> None:
     options: dict[str, Any] = {"dataset": data, "metrics": metrics, "device": device, "quiet": True, **run.few_shot}
     found = few_shot(folder, run.split, shots, run.episodes, **options)
     found.about["asked"] = _asked(run)
-    _add(store, f"runs/{run.id}/{FEW_SHOT}", str(shots), found.to_json())
+    _add(store, store.run_file(run.id, FEW_SHOT), str(shots), found.to_json())
 
 
 def _missing_transfers(run: PlannedRun, store: Store) -> list[Any]:
-    held = (store.read_json(f"runs/{run.id}/{TRANSFER}") or {}) if run.transfer else {}
+    held = (store.read_json(store.run_file(run.id, TRANSFER)) or {}) if run.transfer else {}
     return [spec for spec in run.transfer if not _is_transferred(held.get(target_name(spec, run.transfer)), spec, run)]
 
 
@@ -82,7 +82,7 @@ def _transfer(run: PlannedRun, store: Store, spec: Spec, device: str) -> None:
     for each in found["few"].values():
         each.about["asked"] = _asked(run)
     value = {"of": dataset_identity(spec), **transfer_json(found)}
-    _add(store, f"runs/{run.id}/{TRANSFER}", target_name(spec, run.transfer), value)
+    _add(store, store.run_file(run.id, TRANSFER), target_name(spec, run.transfer), value)
 
 
 def _add(store: Store, name: str, key: str, value: Any) -> None:
@@ -113,7 +113,7 @@ def few_shot_table(folder: str | Path | Store) -> StudyTable:
     store = open_store(folder)
     rows = []
     for place in load_plan(store):
-        rows += _adapted_rows(place, place.split, store.read_json(f"runs/{place.id}/{FEW_SHOT}") or {})
+        rows += _adapted_rows(place, place.split, store.read_json(store.run_file(place.id, FEW_SHOT)) or {})
     fids = {split.name: split.fid or 0.0 for split in stored_splits(store)}
     return _table(rows, store, fids, "no run was adapted to a few images: give the study `shots`")
 
@@ -126,7 +126,7 @@ def transfer_table(folder: str | Path | Store) -> StudyTable:
     places, rows, fids = load_plan(store), [], {}
     several = len({place.split for place in places}) > 1
     for place in places:
-        for target, held in (store.read_json(f"runs/{place.id}/{TRANSFER}") or {}).items():
+        for target, held in (store.read_json(store.run_file(place.id, TRANSFER)) or {}).items():
             name = f"{target} ({place.split})" if several else target
             rows.append((place, place.method, name, held["scores"]))
             rows.append((place, f"{place.method} · untrained", name, held["untrained"]))

@@ -16,6 +16,7 @@ from safetensors.torch import save_file
 from oodml._errors import OodmlError
 from oodml._files import atomic_file, write_json
 from oodml.config import RunConfig
+from oodml.config.identity import IDENTITY, starting_weights
 from oodml.data import Dataset, load_dataset
 from oodml.models.features import SMALLEST_INPUT
 from oodml.training import distributed
@@ -199,7 +200,9 @@ def _facts(job: Job, run_hash: str) -> dict[str, Any]:
         "steps_per_epoch": job.steps_per_epoch,
         "notes": list(getattr(job.sampler, "notes", ())),
         "seed": config.seed,
+        "identity": IDENTITY,
         "config_hash": run_hash,
+        "weights": starting_weights(config),
         "device": str(job.processes.device),
         "processes": job.processes.count,
         "threads": torch.get_num_threads(),

@@ -7,6 +7,7 @@ from pathlib import Path
 from oodml._errors import OodmlError
 from oodml.models.backbones._base import Backbone, freeze_batchnorm
 from oodml.models.backbones._registry import REGISTRY, register_backbone
+from oodml.models.backbones._weights import find_weights, weights_digest
 
 list_backbones = REGISTRY.names
 backbone_records = REGISTRY.records
@@ -34,4 +35,18 @@ def make_backbone(name: str, pretrained: bool = True, weights: str | Path | None
     return timm_backbone(name, pretrained, weights, seed)
 
 
-__all__ = ["Backbone", "backbone_records", "freeze_batchnorm", "list_backbones", "make_backbone", "register_backbone"]
+def weights_in_use(name: str, weights: str | Path | None = None) -> str | None:
+    """The digest of the file that `make_backbone` would read; None where the weights come from no file of the user."""
+    path = find_weights(name, weights)
+    return None if path is None else weights_digest(path)
+
+
+__all__ = [
+    "Backbone",
+    "backbone_records",
+    "freeze_batchnorm",
+    "list_backbones",
+    "make_backbone",
+    "register_backbone",
+    "weights_in_use",
+]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -113,3 +115,21 @@ def rename_in_order(state: State, model: nn.Module, *, source: object) -> State:
             "expected. Install the package again, or give another file."
         )
     return {new: given for (_, given), (new, _) in pairs}
+
+
+def weights_digest(path: Path) -> str:
+    """SHA-256 of the tensors in a weights file: the same however, where and in which precision they were saved."""
+    stat = path.stat()
+    return _digest(path.absolute(), stat.st_size, stat.st_mtime_ns)
+
+
+@lru_cache(maxsize=64)
+def _digest(path: Path, size: int, modified: int) -> str:
+    """`size` and `modified` make a file that changed another entry of the cache."""
+    digest = hashlib.sha256()
+    for key, value in sorted(read_weights(path).items()):
+        data = value.contiguous()
+        data = data.float() if data.is_floating_point() else data.long()
+        digest.update(f"{key}|{tuple(data.shape)}|".encode())
+        digest.update(data.numpy().tobytes())
+    return digest.hexdigest()

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from oodml._progress import tell
 from oodml.study.follow import follow, is_followed, shared_dataset
 from oodml.study.plan import PlannedRun
-from oodml.study.store import Store
+from oodml.study.store import FAILED, Store
 from oodml.training import train
 
 Outcome = Literal["done", "failed", "elsewhere"]
@@ -31,7 +31,7 @@ def execute(run: PlannedRun, store: Store, device: str | None = None) -> Outcome
             _work(run, store, device)
         except Exception:
             store.record_failure(run.id, traceback.format_exc())
-            where = f"{store.url}/runs/{run.id}"
+            where = f"{store.url}/{store.run_file(run.id, FAILED)}"
             tell("failed", f"{run.method} on {run.split.name}, seed {run.seed}: see {where}", "red")
             return "failed"
         return "done"
