@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -14,6 +16,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from oodml._errors import OodmlError
+from oodml._files import explained
 
 State = dict[str, Tensor]
 _SUFFIXES = (".safetensors", ".pth", ".pt", ".bin")
@@ -24,16 +27,33 @@ _PREFIXES = ("module.", "_orig_mod.")  # left behind by DistributedDataParallel 
 def find_weights(name: str, weights: str | Path | None) -> Path | None:
     """The file to load: `weights`, else `$OODML_WEIGHTS/NAME.safetensors` or `.pth`, else None."""
     if weights is not None:
-        path = Path(weights).expanduser()
-        if not path.is_file():
-            raise OodmlError(f"No weights file at {path.absolute()}: give the path of a .pth or .safetensors file.")
-        return path
+        return _existing(weights)
     if folder := os.environ.get("OODML_WEIGHTS"):
         for suffix in _SUFFIXES:
             path = Path(folder).expanduser() / f"{name}{suffix}"
             if path.is_file():
                 return path
     return None
+
+
+def weights_digest(path: str | Path) -> str:
+    """The SHA-256 of a weights file's bytes, in hexadecimal; a file that has not changed is read once a process."""
+    path = _existing(path)
+    facts = path.stat()
+    return _digest(path.resolve(), facts.st_size, facts.st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=64)
+def _digest(path: Path, size: int, changed: int) -> str:
+    with explained("read", path), path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _existing(path: str | Path) -> Path:
+    path = Path(path).expanduser()
+    if not path.is_file():
+        raise OodmlError(f"No weights file at {path.absolute()}: give the path of a .pth or .safetensors file.")
+    return path
 
 
 def read_weights(path: Path) -> State:
@@ -57,7 +77,24 @@ def read_weights(path: Path) -> State:
     for prefix in _PREFIXES:
         if all(key.startswith(prefix) for key in state):
             state = {key.removeprefix(prefix): value for key, value in state.items()}
+    check_finite(state, path)
     return state
+
+
+def check_finite(state: Mapping[str, Tensor], source: object) -> None:
+    """Refuse tensors with NaN or infinity: such a network trains badly without a sign of it, or not at all."""
+    faults = [
+        f"{key} ({wrong:,} of {value.numel():,} values)"
+        for key, value in state.items()
+        if value.is_floating_point() and (wrong := int((~value.float().isfinite()).sum()))
+    ]
+    if faults:
+        named = ", ".join([*faults[:3], "…"][: len(faults)])
+        raise OodmlError(
+            f"The weights in {source} contain NaN or infinity: {named}. Download or convert the file again. If it was "
+            "converted to float16, keep the batch-norm statistics in float32: values above 65,504 become infinite in "
+            "float16."
+        )
 
 
 def _not_weights(path: Path, reason: str) -> str:
