@@ -33,9 +33,12 @@ class BuildSplits(_Part):
 
     n_splits: int = Field(default=5, ge=1)
     backbone: str = "tf_efficientnet_lite0"
+    weights: str | None = None  # a file; None: the backbone's own
     images_per_class: int | None = Field(default=None, ge=1)  # None: all of them
     reverse: bool = False
     removal: bool = True
+    swaps_per_step: int | None = Field(default=None, ge=1)  # None: by the number of classes
+    keep: float = Field(default=0.5, gt=0, le=1)  # share of the images that removal leaves
     fid_mode: str = "class-means"
 
 

@@ -35,6 +35,7 @@ from oodml.study.results import load_study, scored_as, scored_labels, smallest_t
 from oodml.study.running.checks import check_study
 from oodml.study.statistics import StudyTable
 from oodml.study.store import Store, open_store
+from oodml.training.pretrained import scored_by
 
 MARKS = (SETTINGS, PLAN, SPLITS)  # any of them makes a folder that of a study
 ADVICE = "give --out a folder of its own."
@@ -140,7 +141,9 @@ def missing_generic(study: StudyConfig, store: Store, planned_in: Store | None =
     splits, match = stored_splits(planned_in), saved_match(planned_in)
     held = {name: scored_as(store, name) for name in study.generic or ()}
     return [
-        name for name, found in held.items() if found is None or len(valid_scores(found, splits, match)) < len(splits)
+        name
+        for name, found in held.items()
+        if found is None or not scored_by(name, found) or len(valid_scores(found, splits, match)) < len(splits)
     ]
 
 
