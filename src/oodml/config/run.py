@@ -39,6 +39,8 @@ class RunConfig(BaseModel):
     epochs/steps  the length, one or the other
     head_lr       learning rate of the heads; None: `lr`
     warmup        epochs at the start in which the backbone stands still
+    cache_side    training views are cut from images of at most this short side in pixels; None: that of evaluation,
+                  256 for photographs
     precision     "fp32", "bf16" (mixed), or "auto": bf16 on a GPU
     selection     "val": best epoch on held-out train classes; "val-then-full": that epoch, then a run on all of them;
                   "last"; "test": best test epoch, the papers' habit
@@ -72,6 +74,7 @@ class RunConfig(BaseModel):
     views: int | None = Field(default=None, ge=0)
     crop_scale: tuple[float, float] | None = None
     transform: Literal["resized-crop", "crop"] | None = None
+    cache_side: int | None = Field(default=None, ge=1, le=65_536)
     selection: Literal["val", "val-then-full", "last", "test"] | None = None
     selection_metric: str = "recall@1"
     eval_every: int | None = Field(default=None, ge=1)

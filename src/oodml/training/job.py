@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -175,7 +175,7 @@ def build_job(
 def load_pictures(config: RunConfig, dataset: Dataset, processes: Processes) -> Images:
     """The decoded pictures, on the device where the backbone trains; the main process decodes, the others wait."""
     device = processes.device if config.train == "all" else torch.device("cpu")
-    transforms = replace(dataset.transforms, train=config.transform) if config.transform else None
+    transforms = dataset.transforms.override(train=config.transform, cache_side=config.cache_side)
     if not processes.is_main:
         processes.barrier()
     images = load_images(dataset, device, workers=config.workers, quiet=config.quiet, transforms=transforms)
