@@ -61,7 +61,8 @@ class Method(nn.Module):
     says which heads the embedder needs; `setup` builds losses and other modules once the number of classes is known;
     `connect` shows the embedder to a method that copies parts of it. A step draws `batches_per_step` batches, and each
     is one call of `loss`, one backward pass and one update (parameters that took no part have no gradient and stay
-    put); `after_step` then does the method's own bookkeeping: a momentum encoder, a step of an extra optimiser.
+    put); `after_step` then does the method's own bookkeeping: a momentum encoder, a step of an extra optimiser. An
+    epoch shows every image to each turn: with two batches a step it has as many steps as with one, twice the updates.
 
     Most methods write `features_loss`, the part after the backbone: another method can then wrap them and share one
     pass of the backbone with them. One that cannot be written so replaces `loss`, and cannot be wrapped.
@@ -93,6 +94,11 @@ class Method(nn.Module):
 
     def connect(self, embedder: Embedder) -> None:
         """Copy what the method needs of the embedder, before it moves to the device or is compiled; as `setup` runs."""
+
+    def batch_labels(self, turn: int) -> Tensor | None:
+        """The labels (n,) of the training images by which the batches of a turn are composed; None: their classes.
+        Asked for at the start of every epoch, and when a run is resumed; must follow from parameters and buffers."""
+        return None
 
     def inputs(self, batch: Batch, step: int) -> Tensor:
         """What the backbone is shown."""

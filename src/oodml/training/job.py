@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from oodml._errors import OodmlError
 from oodml.config import RunConfig
 from oodml.data import BatchSampler, Dataset, Images, load_images
 from oodml.methods import Batch, Context, Method, make_method
@@ -19,7 +18,7 @@ from oodml.models._init_rng import own_seed
 from oodml.models.embedder import Embedder
 from oodml.shift import Split
 from oodml.training import distributed
-from oodml.training.batches import make_sampler
+from oodml.training.batches import batches_of_turns, make_sampler
 from oodml.training.distributed import Processes
 from oodml.training.embedding import frozen_embedder
 from oodml.training.initial import freezes_batchnorm
@@ -80,17 +79,17 @@ class Job:
     ) -> Iterator[tuple[int, int, list[np.ndarray]]]:
         """(step, epoch, its batches of positions in the fit set) from `start` on, one epoch after the other.
 
-        `begin_epoch` is called before the first batch of an epoch is drawn.
+        An epoch shows every image to each turn of the method, in batches of its own. `begin_epoch` is called before the
+        first batch of an epoch is drawn.
         """
-        batches: Iterator[np.ndarray] | None = None
+        turns: list[Iterator[np.ndarray]] = []
         for step in range(start, self.stop):
             epoch, within = divmod(step, self.steps_per_epoch)
             if within == 0 and begin_epoch is not None:
                 begin_epoch(epoch)
-            if within == 0 or batches is None:
-                self.sampler.set_epoch(epoch)  # a sampler resumed inside this epoch stays where it is
-                batches = iter(self.sampler)
-            yield step, epoch, [next(batches) for _ in range(self.method.batches_per_step)]
+            if within == 0 or not turns:
+                turns = batches_of_turns(self.config, self.sampler, self.method, step)
+            yield step, epoch, [next(batches) for batches in turns]
 
     def batch(self, positions: np.ndarray, step: int, turn: int) -> Batch:
         """Inputs of this process's share, labels of the whole batch, and generators set for this very batch."""
@@ -115,12 +114,7 @@ def build_job(
     sets = choose_sets(dataset, split, hold_out=config.selection == "val")
     sampler = make_sampler(config, sets)
     method = make_method(config.method or "margin")
-    steps_per_epoch = len(sampler) // method.batches_per_step
-    if steps_per_epoch == 0:
-        raise OodmlError(
-            f"{len(sets.fit)} images make {len(sampler)} batches of {config.batch_size} an epoch, and a step of this "
-            f"method needs {method.batches_per_step}. Use a smaller batch_size."
-        )
+    steps_per_epoch = len(sampler)
     total_steps = config.steps or int(config.epochs or 0) * steps_per_epoch
     device = processes.device
     generator = reseed(torch.Generator(device=device), config.seed, "init")
