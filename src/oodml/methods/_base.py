@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +22,8 @@ COMPILED_OBJECTIVE: dict[str, Any] = {
     "options": {"inplace_buffers": False, "allow_buffer_reuse": False},
 }
 
+Teacher = str | Mapping[str, str]  # a finished run: its folder, or {"run": ID} next to the run that learns from it
+
 
 @dataclass(frozen=True)
 class Context:
@@ -38,7 +40,7 @@ class Context:
     num_images: int = 0  # of the training set
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     generator: torch.Generator | None = None  # on `device`; seeded anew before every batch, so resume is exact
-    load_teacher: Callable[[str], Callable[[Tensor], Tensor]] | None = None  # a finished run as inputs -> embeddings
+    load_teacher: Callable[[Teacher], Callable[[Tensor], Tensor]] | None = None  # a run as inputs -> embeddings
     cluster: Callable[[Tensor, int], Tensor] | None = None  # k-means: (rows (n, D), k) -> the cluster of each, (n,)
 
 

@@ -20,7 +20,7 @@ from oodml.study.statistics import Row, StudyTable
 from oodml.study.store import FEW_SHOT, TRANSFER, Store, open_store
 
 Spec = str | dict[str, Any]  # a data set, as settings name it
-_NEEDED = ("config.yaml", "embedder.safetensors", "result.json")  # to use a run after training
+TO_USE = ("config.yaml", "embedder.safetensors", "result.json")  # to use a run after training
 
 
 def is_followed(run: PlannedRun, store: Store) -> bool:
@@ -52,7 +52,7 @@ def _is_as_asked(found: dict[str, Any] | None, run: PlannedRun) -> bool:
 def _few_shot(run: PlannedRun, store: Store, shots: int, device: str) -> None:
     from oodml.training import few_shot
 
-    folder = store.fetch(run.id, _NEEDED)
+    folder = store.fetch(run.id, TO_USE)
     data = shared_dataset(run.config.dataset)
     metrics = ("recall@1", "map@1000", "map@1000:reference")
     options: dict[str, Any] = {"dataset": data, "metrics": metrics, "device": device, "quiet": True, **run.few_shot}
@@ -77,7 +77,7 @@ def _transfer(run: PlannedRun, store: Store, spec: Spec, device: str) -> None:
     from oodml.training.transfer import transfer, transfer_json
 
     options: dict[str, Any] = {"metrics": run.config.metrics, "device": device, "quiet": True, **run.few_shot}
-    folder, data = store.fetch(run.id, _NEEDED), shared_dataset(spec)
+    folder, data = store.fetch(run.id, TO_USE), shared_dataset(spec)
     found = transfer(folder, data, shots=run.shots, episodes=run.episodes, **options)
     for each in found["few"].values():
         each.about["asked"] = _asked(run)

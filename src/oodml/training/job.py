@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -130,7 +130,9 @@ def build_job(
         num_images=len(sets.fit),
         device=device,
         generator=generator,
-        load_teacher=lambda run: frozen_embedder(run, str(device), backbone if config.train == "head" else None),
+        load_teacher=lambda teacher: frozen_embedder(
+            _teacher_folder(teacher, out), str(device), backbone if config.train == "head" else None
+        ),
         cluster=lambda rows, k: cluster(rows, k, child_seed(config.seed, "k-means"), processes),
     )
     with own_seed(child_seed(config.seed, "init")):
@@ -163,6 +165,20 @@ def build_job(
         steps_per_epoch=steps_per_epoch,
         total_steps=total_steps,
         stop=total_steps if stop_at is None else round(stop_at * (1 if config.steps else steps_per_epoch)),
+    )
+
+
+def _teacher_folder(teacher: str | Mapping[str, str], out: Path) -> Path:
+    """The folder of a teacher; one named by its ID is looked for next to `out`, or next to the run whose search `out`
+    is."""
+    if isinstance(teacher, str):
+        return Path(teacher)
+    for parent in list(out.parents)[:2]:
+        if (parent / teacher["run"] / "embedder.safetensors").is_file():
+            return parent / teacher["run"]
+    raise OodmlError(
+        f"The teacher {teacher['run']} is not a finished run in {out.parent}: train it there first, or give its folder "
+        "as teacher."
     )
 
 

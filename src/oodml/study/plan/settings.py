@@ -55,7 +55,8 @@ class StudyConfig(_Part):
     dataset         a name, or {"name": "folder", "root": ...}
     splits          "default", a split file, a list of these, {"n_splits": 5, ...}: built from the set's features, or
                     {"official": FILE}: the published ones
-    methods         names, or {label: method}; a method as in RunConfig, with `run:` settings that it alone has
+    methods         names, or {label: method}; a method as in RunConfig, with `run:` settings that it alone has. The
+                    `teacher` of the method `distil` may be {"method": LABEL}, another method of the study
     settings        {label: run settings}: a further axis, e.g. {"SPC-2": {"samples_per_class": 2}, ...}
     seeds           one run for each
     backbones, embedding_dims   further axes; None leaves them to `run`
@@ -131,6 +132,20 @@ class StudyConfig(_Part):
         return value
 
     @model_validator(mode="after")
+    def _known_teachers(self) -> StudyConfig:
+        for label, method in self.methods.items():
+            chain = [label]
+            while (teacher := teacher_label(method)) is not None:
+                if teacher not in self.methods:
+                    raise unknown_name(f"teacher of methods.{chain[-1]}:", teacher, self.methods)
+                if teacher in chain:
+                    told = " from ".join(repr(each) for each in [*chain, teacher])
+                    raise OodmlError(f"methods.{label}: {told} is a circle. Name a teacher that is trained without it.")
+                chain.append(teacher)
+                method = self.methods[teacher]
+        return self
+
+    @model_validator(mode="after")
     def _something_to_do(self) -> StudyConfig:
         if not self.methods and not self.generic:
             raise OodmlError("A study needs `methods` to train, or `generic` backbones to score without training.")
@@ -145,6 +160,16 @@ class StudyConfig(_Part):
         """Every setting, as a study file has it."""
         values = json.loads(self.model_dump_json())
         return yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
+
+
+def teacher_label(method: Any) -> str | None:
+    """LABEL of `teacher: {method: LABEL}` in a method or in the base that it wraps; None where there is none."""
+    while isinstance(method, Mapping):
+        teacher = method.get("teacher")
+        if isinstance(teacher, Mapping) and teacher.keys() == {"method"}:
+            return str(teacher["method"])
+        method = method.get("base")
+    return None
 
 
 def _known(settings: dict[str, Any], where: str) -> dict[str, Any]:
