@@ -46,7 +46,7 @@ def test_two_methods_say_nothing_about_ranks():
 
 def test_structure_is_normalised_per_split_before_it_is_pooled():
     made = table(noise=0.01)
-    found = structure_correlation(made, "rho")
+    found = structure_correlation(made, "rho", scale="standard")
     x, y = [], []
     for s in made.splits:
         rho = made.structure("rho")[:6, made.splits.index(s)].mean(axis=1)

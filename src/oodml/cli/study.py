@@ -185,8 +185,8 @@ def show_study(table: StudyTable, metrics: tuple[str, ...] | None = None) -> Non
             error = 100 * sum(errors.values()) / len(errors)
             told = f"A split left out is predicted from the others to {error:.1f} points (mean over methods)."
             out.print(told, highlight=False, soft_wrap=True)
-    if table.unfinished:
-        out.print(table.unfinished, highlight=False, soft_wrap=True)
+    for told in filter(None, [*table.notes, table.unfinished]):
+        out.print(told, highlight=False, soft_wrap=True)
 
 
 def split_heads(names: list[str], fids: list[float]) -> tuple[str, list[str]]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-
 import typer
 
 from oodml.cli._app import out, print_table
@@ -59,21 +57,24 @@ def compare_command(
     folder: str = FOLDER,
     table: str | None = typer.Option(None, help="A published table, e.g. oodml-s5; default: all that fit."),
 ) -> None:
-    """Put a study beside the papers' numbers.
+    """Put a study next to the papers' numbers.
 
     Ours, theirs, the difference and its 95 % interval.
     """
     from oodml._errors import OodmlError
     from oodml.study import load_study
-    from oodml.study.follow import few_shot_table
     from oodml.study.plan import load_settings
-    from oodml.study.published import compare_with_published, matching_tables, published_tables
+    from oodml.study.published import (
+        comparable_tables,
+        compare_with_published,
+        matching_tables,
+        published_tables,
+        reading_notes,
+    )
 
     dataset = load_settings(folder)["dataset"]
     name = dataset if isinstance(dataset, str) else dataset["name"]
-    studies = [load_study(folder)]
-    with contextlib.suppress(OodmlError):  # no run was adapted to a few images
-        studies.append(few_shot_table(folder))
+    studies = comparable_tables(load_study(folder), folder)
     pairs = [(study, key) for study in studies for key in matching_tables(study, name) if table in (None, key)]
     if not pairs:
         which = f"The published table {table!r}" if table else "No published table"
@@ -82,16 +83,19 @@ def compare_command(
         found = compare_with_published(study, name, key)
         rows = [
             [
-                each.theirs.method,
-                each.theirs.split,
+                each.row,
+                each.place,
                 each.theirs.metric,
                 f"{100 * each.ours.mean:.2f}",
                 f"{100 * each.theirs.value:.2f}",
                 f"{100 * each.difference:+.2f}",
                 "–" if each.agrees is None else f"{100 * each.low:+.2f} to {100 * each.high:+.2f}",
+                *([each.differs] if any(pair.differs for pair in found) else []),
             ]
             for each in found
         ]
         about = published_tables()[key]
-        columns = ["method", "split", "metric", "ours", "theirs", "difference", "95 % interval"]
-        print_table(f"{about['paper']}: {about['table']}", columns, rows)
+        columns = ["method", "split", "metric", "ours", "theirs", "difference", "95 % interval", "not the same"]
+        print_table(f"{about['paper']}: {about['table']}", columns[: len(rows[0])], rows)
+        for note in filter(None, [about.get("notes"), *reading_notes(study, found)]):
+            out.print(note, highlight=False, soft_wrap=True)

@@ -115,7 +115,8 @@ def _show(result: Result) -> None:
         + [f"{100 * column[name]:.1f}" for column in (result.last, result.best_on_test)]
         for name, gain in result.gain.items()
     ]
-    columns = ["test classes, %", "untrained", f"selected ({data['selection']})", "gain", "last", "best on test"]
+    chosen = "best of each metric" if "maxima" in data else f"selected ({data['selection']})"
+    columns = ["test classes, %", "untrained", chosen, "gain", "last", "best on test"]
     config = data["config"]
     told = [data["dataset"]["name"], config["backbone"], method_name(config["method"]), f"seed {data['seed']}"]
     print_table(" · ".join(told), columns, rows)

@@ -92,7 +92,7 @@ def gather(table: StudyTable, store: Store | None, metric: str | None, title: st
             store.fetch(path.name, RUN_FILES)
     results = {path: read_json(path / "result.json") for path in paths if (path / "result.json").exists()}
     chosen = metric or next((name for name in HEADLINE if name in table.metrics), table.metrics[0])
-    table = StudyTable((_with_structure(row, results) for row in table.rows), table.missing)
+    table = StudyTable((_with_structure(row, results) for row in table.rows), table.missing, table.known_as)
     table.scores(chosen)  # an unknown name is refused here, with the known ones listed
     return Material(table, store, chosen, title or _title(results, table.shifts > 1), results)
 

@@ -1,4 +1,4 @@
-"""The study's numbers beside those of the papers, wherever both have measured the same."""
+"""The study's numbers next to those of the papers, wherever both have measured the same."""
 
 from __future__ import annotations
 
@@ -7,7 +7,15 @@ from html import escape
 
 from oodml.reporting.material import Material
 from oodml.reporting.tables import estimate_text, html_table, switched
-from oodml.study.published import SideBySide, compare_with_published, matching_tables, published_tables
+from oodml.study.published import (
+    SideBySide,
+    comparable_tables,
+    compare_with_published,
+    matching_tables,
+    published_tables,
+    reading_notes,
+)
+from oodml.study.statistics import StudyTable
 
 
 def papers_tables(material: Material) -> str:
@@ -16,19 +24,27 @@ def papers_tables(material: Material) -> str:
     if len(names) != 1:
         return ""
     dataset = names.pop()
-    keys = matching_tables(material.table, dataset)
-    if not keys:
+    tables = comparable_tables(material.table, material.store) if material.store else [material.table]
+    pairs = [(table, key) for table in tables for key in matching_tables(table, dataset)]
+    if not pairs:
         return ""
-    titles = [f"{published_tables()[key]['paper'].split(',')[0]}, {published_tables()[key]['table']}" for key in keys]
-    bodies = [_table(key, compare_with_published(material.table, dataset, key)) for key in keys]
+    titles = [
+        f"{published_tables()[key]['paper'].split(',')[0]}, {published_tables()[key]['table']}" for _, key in pairs
+    ]
+    bodies = [_table(key, table, compare_with_published(table, dataset, key)) for table, key in pairs]
     return switched("published table", titles, bodies)
 
 
-def _table(key: str, found: list[SideBySide]) -> str:
-    about = published_tables()[key].get("about", "")
+def _table(key: str, table: StudyTable, found: list[SideBySide]) -> str:
+    about = published_tables()[key]
     columns = ["method", "split", "metric", "yours", "theirs", "yours − theirs", "95 % interval"]
-    rows = [_row(each) for each in found]
-    return f"<p>{escape(about)}</p>{html_table(columns, rows, f'beside-{key}')}"
+    differs = any(each.differs for each in found)
+    rows = [_row(each) + ([each.differs] if differs else []) for each in found]
+    body = html_table(columns + (["not the same"] if differs else []), rows, f"beside-{key}")
+    notes = filter(None, [about.get("notes"), *reading_notes(table, found)])
+    return f"<p>{escape(about.get('about', ''))}</p>{body}" + "".join(
+        f'<p class="muted">{escape(note)}</p>' for note in notes
+    )
 
 
 def _row(found: SideBySide) -> list[str]:
@@ -36,8 +52,8 @@ def _row(found: SideBySide) -> list[str]:
     spread = f" ± {100 * theirs.spread:.1f}" if theirs.spread else ""
     interval = "–" if math.isnan(found.low) else f"{100 * found.low:+.1f} to {100 * found.high:+.1f}"
     return [
-        theirs.method,
-        theirs.split,
+        found.row,
+        found.place,
         theirs.metric,
         estimate_text(found.ours),
         f"{100 * theirs.value:.1f}{spread}",

@@ -14,7 +14,7 @@ from oodml.evaluation.spectrum import spectrum
 from oodml.reporting.chart import Chart, Series, View, Views
 from oodml.reporting.material import Material, mean_sd, read_json
 from oodml.reporting.shift_charts import SHIFT, mark_text, run_text
-from oodml.study.correlations import structure_correlation
+from oodml.study.correlations import scaled, structure_correlation
 from oodml.study.statistics import Estimate, Row, estimate
 
 _STEPS = 60  # points of a training curve; more cannot be told apart on a screen
@@ -22,20 +22,35 @@ _STRUCTURE = ("rho", "pi_ratio", "pi_intra", "pi_inter", "uniformity", "alignmen
 
 
 def structure_chart(material: Material) -> Chart | None:
-    """Structure of the embedding space against the score, both standardised within the split (fig. 4)."""
+    """Structure of the embedding space against the score, both scaled to [0, 1] within the split (fig. 4)."""
+    title = "Structure of the embedding space against performance"
+    return _structure_chart(material, "structure", title, material.trained)
+
+
+def discriminative_chart(material: Material) -> Chart | None:
+    """The same of the methods that train on a loss alone, where there are others too."""
+    methods = material.table.discriminative
+    if len(methods) == len(material.trained):
+        return None
+    return _structure_chart(material, "structure-discriminative", "The same of purely discriminative methods", methods)
+
+
+def _structure_chart(material: Material, name: str, title: str, methods: list[str]) -> Chart | None:
     table = material.table
     sides = [side for side in ("train", "test") if any(row.structure.get(side) for row in table.rows)]
-    names = [name for name in _STRUCTURE if all(_varies(material, name, side) for side in sides)]
-    if not sides or not names or len(material.trained) < 3:
+    names = [measure for measure in _STRUCTURE if all(_varies(material, measure, side) for side in sides)]
+    if not sides or not names or len(methods) < 3:
         return None
-    views: Views = {(name, side): _structure_view(material, name, side) for name in names for side in sides}
+    views: Views = {
+        (measure, side): _structure_view(material, measure, side, methods) for measure in names for side in sides
+    }
     return Chart(
-        "structure",
-        "Structure of the embedding space against performance",
+        name,
+        title,
         views,
         {"structure": names, "classes": sides},
-        "A mark is a method on a split. Both values are standardised over the methods of the split, so that its "
-        "difficulty plays no part. Dotted: the least-squares trend.",
+        "A mark is a method on a split. Both values are scaled to [0, 1] over the methods of the split, so that its "
+        "difficulty plays no part. Dotted: the least-squares trends over all splits and over the default split.",
     )
 
 
@@ -44,33 +59,32 @@ def _varies(material: Material, name: str, side: str) -> bool:
     return name in known and bool(np.nanstd(material.table.structure(name, side)) > 0)
 
 
-def _structure_view(material: Material, name: str, side: str) -> View:
+def _structure_view(material: Material, name: str, side: str, methods: list[str]) -> View:
     table, metric = material.table, material.metric
-    places = [material.style(method) for method in material.trained]
+    places = [material.style(method) for method in methods]
     measures = mean_sd(table.structure(name, side))[0][places]
     scores = mean_sd(table.scores(metric))[0][places]
-    x, y = _standardised(measures), _standardised(scores)
+    missing = np.isnan(measures) | np.isnan(scores)
+    x, y = (scaled(np.where(missing, np.nan, each)) for each in (measures, scores))
     series = []
-    for i, method in enumerate(material.trained):
+    for i, method in enumerate(methods):
         texts = [
             mark_text(material, method, split, f"{name} {measure:.3f}, {metric} {100 * score:.1f}")
             for split, measure, score in zip(table.splits, measures[i], scores[i], strict=True)
         ]
         series.append(Series(method, x[i], y[i], "points", None, None, texts, places[i]))
-    found = structure_correlation(table, name, metric, side)
-    note = ""
-    if np.isfinite(found.overall.slope):
-        ends = np.array([np.nanmin(x), np.nanmax(x)])
-        series.append(Series("trend", ends, found.overall.intercept + found.overall.slope * ends))
-        note = f"Rank correlation {found.overall.spearman:+.2f} over all splits"
-        note += f", {found.default_only.spearman:+.2f} on {found.default}." if found.default_only.n > 2 else "."
-    return View(series, f"{name} of the {side} classes (standardised)", f"{metric} (standardised)", note=note)
-
-
-def _standardised(grid: np.ndarray) -> np.ndarray:
-    """(value − mean) / sd over the methods (rows) of each split; NaN where they do not vary."""
-    mean, sd = mean_sd(grid.T)
-    return (grid - mean) / np.where(sd > 0, sd, np.nan)
+    found = structure_correlation(table, name, metric, side, methods=methods)
+    parts = []
+    for trend, called, where in (
+        (found.overall, "trend", "over all splits"),
+        (found.default_only, f"trend, {found.default}", f"on {found.default}"),
+    ):
+        if np.isfinite(trend.slope):
+            ends = np.array([trend.measure.min(), trend.measure.max()])
+            series.append(Series(called, ends, trend.intercept + trend.slope * ends))
+            parts.append(f"{trend.spearman:+.2f} {where}")
+    note = f"Rank correlation {', '.join(parts)}." if parts else ""
+    return View(series, f"{name} of the {side} classes (scaled)", f"{metric} (scaled)", note=note)
 
 
 def capacity_chart(material: Material) -> Chart | None:

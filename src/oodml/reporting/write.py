@@ -18,6 +18,7 @@ from oodml.reporting.papers import papers_tables
 from oodml.reporting.printed import write_figures
 from oodml.reporting.run_charts import (
     capacity_chart,
+    discriminative_chart,
     few_shot_chart,
     spectra_chart,
     structure_chart,
@@ -88,11 +89,13 @@ def build_sections(material: Material) -> tuple[list[Section], object]:
         _charts("generic", "Generic representations", [generic_chart], material) if rising else None,
         _charts("few-shot", "Few-shot adaptation", [few_shot_chart], material),
         _charts("capacity", "Network capacity", [capacity_chart], material),
-        _charts("structure", "Structure of the embeddings", [structure_chart, spectra_chart], material),
+        _charts(
+            "structure", "Structure of the embeddings", [structure_chart, discriminative_chart, spectra_chart], material
+        ),
         _gallery(pictures),
         _charts("training", "Training curves", [training_chart], material),
         _splits(material, maps),
-        _made(material, notes + more_notes),
+        _made(material, [*material.table.notes, *notes, *more_notes]),
     ]
     return [section for section in sections if section is not None], pictures
 

@@ -6,7 +6,7 @@ from oodml.shift.episodes import episode_indices, make_episodes, resolve_episode
 from oodml.shift.frechet import fid
 from oodml.shift.kernel import KID, kid
 from oodml.shift.measure import Ruler, across_datasets, iid_baseline
-from oodml.shift.official import load_official, load_official_episodes
+from oodml.shift.official import load_official, load_official_episodes, names_by_content, official_at_hand
 from oodml.shift.split import Split, Splits, load_splits, save_splits, split_address, with_validation
 from oodml.shift.target import place_target, similar_pairs, splits_of_pictures, thumbnail_likeness
 
@@ -27,6 +27,8 @@ __all__ = [
     "load_official_episodes",
     "load_splits",
     "make_episodes",
+    "names_by_content",
+    "official_at_hand",
     "place_target",
     "resolve_episodes",
     "save_splits",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
 import json
+import os
 import pickle
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,9 @@ _HARMLESS = {
 }
 _HAS_NEW_CORE = int(np.__version__.partition(".")[0]) >= 2  # numpy 2 moved it and warns about the old name
 _NAMES = {"sop": "online_products"}  # ours -> theirs
+FILES = ("oodml_official_splits.json", "{dataset}_splits.pkl")  # where official splits are looked for by themselves
+# The default split of a benchmark: which of the official splits it is, and its numbers of train and test classes.
+DEFAULTS = {"cub200": ("official-3", 100, 100), "cars196": ("official-1", 98, 98), "sop": ("official-1", 11318, 11316)}
 
 
 class _PlainUnpickler(pickle.Unpickler):
@@ -65,6 +70,47 @@ def load_official(path: str | Path, dataset: str) -> Splits:
     if not by_id:
         raise OodmlError(f"{path} holds no splits of {dataset!r}.")
     return Splits(_official_split(dataset, str(i), by_id[i], Path(path).name) for i in sorted(by_id, key=_as_number))
+
+
+def official_at_hand(dataset: str) -> Splits:
+    """The official splits of a data set where a file lies in the current folder or under $OODML_DATA; else none."""
+    if dataset not in DEFAULTS:
+        return Splits()
+    for folder in (Path(), Path(os.environ.get("OODML_DATA") or "data").expanduser()):
+        for name in FILES:
+            path = folder / name.format(dataset=_NAMES.get(dataset, dataset))
+            with contextlib.suppress(OodmlError):  # no such file, or one of other data sets
+                return load_official(path, dataset)
+    return Splits()
+
+
+def is_default(split: Split) -> bool:
+    """Whether a split is the default one of its data set, validation classes aside.
+
+    CUB and CARS train on the first half of their sorted classes. Of others the class lists alone do not show it: there
+    it is the split named so, or the one that a construction from the default split starts from.
+    """
+    if split.test_dataset is not None:
+        return False
+    name, train, test = DEFAULTS.get(split.dataset, ("default", len(split.train), len(split.test)))
+    if (len(split.train), len(split.test)) != (train, test):
+        return False
+    if split.dataset in ("cub200", "cars196"):
+        return max(split.train) < min(split.test)
+    made = split.provenance
+    built_from_default = "recipe" in made or made.get("start") == "default"  # as studies and `oodml splits build` do
+    return split.name in ("default", name) or (made.get("stage") == "start" and built_from_default)
+
+
+def names_by_content(split: Split, official: Sequence[Split] = ()) -> frozenset[str]:
+    """The names that a split goes by: its own, and those of the default and the official splits with the same classes.
+
+    A benchmark's "default" and the official split it equals are only names of a split that has those classes.
+    """
+    default = {"default", DEFAULTS[split.dataset][0]} if split.dataset in DEFAULTS else {"default"}
+    names = {split.name} | default if is_default(split) else {split.name} - default
+    sides = set(split.train), set(split.test)
+    return frozenset(names | {each.name for each in official if (set(each.train), set(each.test)) == sides})
 
 
 def load_official_episodes(path: str | Path, dataset: str) -> dict[str, dict[int, list[Episode]]]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +14,7 @@ from oodml._errors import OodmlError, unknown_name
 from oodml.study.statistics import StudyTable, mean_over_seeds
 
 Array = NDArray[np.float64]
+SCALES = ("unit", "standard")
 
 
 def rank_correlation(table: StudyTable, metric: str) -> Array:
@@ -19,7 +22,7 @@ def rank_correlation(table: StudyTable, metric: str) -> Array:
 
     Only trained methods with a score on both splits count; NaN with fewer than three of them or where all tie.
     """
-    means = _trained(table, table.means(metric))
+    means = _of(table, None, table.means(metric))
     count = len(table.splits)
     result = np.full((count, count), np.nan)
     for i in range(count):
@@ -33,7 +36,7 @@ def rank_correlation(table: StudyTable, metric: str) -> Array:
 
 @dataclass(frozen=True)
 class Trend:
-    """score ≈ intercept + slope · measure, both standardised per split; `n` points, one a method and split."""
+    """score ≈ intercept + slope · measure, both scaled per split; `n` points, one for each method and split."""
 
     pearson: float
     spearman: float
@@ -57,31 +60,43 @@ class StructureCorrelation:
 
 
 def structure_correlation(
-    table: StudyTable, structure: str, metric: str = "recall@1", side: str = "train", default: str | None = None
+    table: StudyTable,
+    structure: str,
+    metric: str = "recall@1",
+    side: str = "train",
+    default: str | None = None,
+    methods: Sequence[str] | None = None,
+    scale: str = "unit",
 ) -> StructureCorrelation:
     """Correlate a measure of the space on the `side` classes with a score on the test classes.
 
-    Splits differ in level and spread of both, which says nothing about methods: on every split both are reduced to
-    zero mean and unit standard deviation over methods before all points are pooled. `default` is the split that stands
-    for the ordinary benchmark: the one of that name, else the one of least shift.
+    Args:
+        default: the split of the ordinary benchmark. None: the one with the classes of the data set's default split,
+            else the one of least shift.
+        methods: some of the trained methods; `table.discriminative` are those that train on a loss alone.
+        scale: level and spread of both differ between splits, which says nothing about methods, so both are scaled on
+            every split over the methods before all points are pooled: "unit" to [0, 1] (ooDML, figure 4), "standard"
+            to zero mean and unit standard deviation.
     """
-    chosen = default or ("default" if "default" in table.splits else table.splits[0])
+    chosen = default or table.split_named("default") or table.splits[0]
     if chosen not in table.splits:
         raise unknown_name("split", chosen, table.splits)
-    x = _trained(table, mean_over_seeds(table.structure(structure, side)))
-    y = _trained(table, table.means(metric))
+    if scale not in SCALES:
+        raise unknown_name("scale", scale, SCALES)
+    x = _of(table, methods, mean_over_seeds(table.structure(structure, side)))
+    y = _of(table, methods, table.means(metric))
     missing = np.isnan(x) | np.isnan(y)
-    x, y = (_standardised(np.where(missing, np.nan, each)) for each in (x, y))
+    x, y = (scaled(np.where(missing, np.nan, each), scale) for each in (x, y))
     at = table.splits.index(chosen)
     return StructureCorrelation(structure, metric, trend(x, y), trend(x[:, at], y[:, at]), chosen)
 
 
 def structure_correlations(
-    table: StudyTable, metric: str = "recall@1", side: str = "train"
+    table: StudyTable, metric: str = "recall@1", side: str = "train", **options: Any
 ) -> list[StructureCorrelation]:
-    """Every measure of the space that the runs carry and that varies, the most telling first."""
+    """Every measure of the space that the runs carry and that varies, the most telling first; options as above."""
     names = dict.fromkeys(name for row in table.rows for name in row.structure.get(side, ()))
-    found = [structure_correlation(table, name, metric, side) for name in names]
+    found = [structure_correlation(table, name, metric, side, **options) for name in names]
     return sorted(found, key=lambda each: -abs(np.nan_to_num(each.overall.pearson)))
 
 
@@ -103,16 +118,20 @@ def trend(measure: Array, score: Array) -> Trend:
     return Trend(line.rvalue, rank, line.slope, line.intercept, line.pvalue, len(x), x, y)
 
 
-def _trained(table: StudyTable, grid: Array) -> Array:
-    return grid[[table.methods.index(name) for name in table.trained]]
-
-
-def _standardised(grid: Array) -> Array:
-    """Zero mean and unit standard deviation down each column (over methods); NaN where a column does not vary."""
+def scaled(grid: Array, scale: str = "unit") -> Array:
+    """Each column (a split) scaled over its rows (methods), as `structure_correlation` says; NaN where none varies."""
     result = np.full_like(grid, np.nan)
     for column in range(grid.shape[1]):
         kept = ~np.isnan(grid[:, column])
         values = grid[kept, column]
         if len(values) >= 2 and np.ptp(values) > 0:
-            result[kept, column] = (values - values.mean()) / values.std(ddof=1)
+            offset, size = (values.min(), np.ptp(values)) if scale == "unit" else (values.mean(), values.std(ddof=1))
+            result[kept, column] = (values - offset) / size
     return result
+
+
+def _of(table: StudyTable, methods: Sequence[str] | None, grid: Array) -> Array:
+    for name in methods or ():
+        if name not in table.trained:
+            raise unknown_name("trained method", name, table.trained)
+    return grid[[table.methods.index(name) for name in (table.trained if methods is None else methods)]]

@@ -16,6 +16,7 @@ from oodml._errors import OodmlError
 from oodml.config import dataset_identity
 from oodml.data import Dataset, load_dataset
 from oodml.study.plan import PlannedRun, load_plan, stored_splits
+from oodml.study.results import known_splits
 from oodml.study.statistics import Row, StudyTable
 from oodml.study.store import FEW_SHOT, TRANSFER, Store, open_store
 
@@ -115,7 +116,7 @@ def few_shot_table(folder: str | Path | Store) -> StudyTable:
     for place in load_plan(store):
         rows += _adapted_rows(place, place.split, store.read_json(store.run_file(place.id, FEW_SHOT)) or {})
     fids = {split.name: split.fid or 0.0 for split in stored_splits(store)}
-    return _table(rows, store, fids, "no run was adapted to a few images: give the study `shots`")
+    return _table(rows, store, fids, "no run was adapted to a few images: give the study `shots`", known_splits(store))
 
 
 def transfer_table(folder: str | Path | Store) -> StudyTable:
@@ -149,8 +150,13 @@ def _adapted_rows(place: Any, split: str, held: dict[str, Any]) -> list[tuple[An
 
 
 def _table(
-    rows: list[tuple[Any, str, str, dict[str, float]]], store: Store, fids: dict[str, float], nothing: str
+    rows: list[tuple[Any, str, str, dict[str, float]]],
+    store: Store,
+    fids: dict[str, float],
+    nothing: str,
+    known_as: dict[str, frozenset[str]] | None = None,
 ) -> StudyTable:
     if not rows:
         raise OodmlError(f"{store.url}: {nothing}.")
-    return StudyTable(Row(method, split, fids[split], place.seed, scores) for place, method, split, scores in rows)
+    made = [Row(method, split, fids[split], place.seed, scores) for place, method, split, scores in rows]
+    return StudyTable(made, known_as=known_as)

@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path, PurePosixPath
@@ -23,7 +24,10 @@ PACKAGES = ("oodml", "torch", "timm", "numpy", "scikit-learn")
 class Result:
     """What a run found.
 
-    scores        every metric on the test classes, of the model that `selection` chose
+    scores        every metric on the test classes: of the model that `selection` chose, or with selection="test" the
+                  maximum of each metric over all evaluations, as the papers report it. A result that keeps no maxima
+                  is older than that rule and has all metrics at the best recall@1. `data["selected"]["scores"]` are
+                  always those of the chosen model.
     untrained     the same of the backbone before training: pooled, L2-normalised features, no head
     path          the run's folder
     data          all of `result.json`
@@ -37,7 +41,7 @@ class Result:
     @property
     def gain(self) -> dict[str, float]:
         """What training bought: scores minus untrained."""
-        return self.data["gain"]
+        return gain(self.scores, self.untrained)
 
     @property
     def last(self) -> dict[str, float]:
@@ -46,7 +50,7 @@ class Result:
 
     @property
     def best_on_test(self) -> dict[str, float]:
-        """Scores of the epoch that is best on the test classes: the papers' habit, not an honest choice."""
+        """Scores of the one epoch that is best on the test classes: not an honest choice."""
         return self.data["best_on_test"]["scores"]
 
     @property
@@ -77,7 +81,18 @@ def load_result(path: str | Path) -> Result:
         raise OodmlError(f"{file} is damaged ({error}). Remove it and start the run again: it goes on.") from error
     if data.get("format") != FORMAT:
         raise OodmlError(f"{file} has format {data.get('format')!r}; this version of oodml reads {FORMAT}.")
-    return Result(data["selected"]["scores"], data["untrained"], Path(path), data)
+    return Result(final_scores(data), data["untrained"], Path(path), data)
+
+
+def final_scores(data: Mapping[str, Any]) -> dict[str, float]:
+    """The scores that a result stands for: of the selected model, or the maximum of each metric where it keeps them."""
+    maxima = data.get("maxima", {})
+    return {name: maxima[name]["value"] if name in maxima else v for name, v in data["selected"]["scores"].items()}
+
+
+def gain(scores: Mapping[str, float], untrained: Mapping[str, float]) -> dict[str, float]:
+    """Scores minus those of the untrained backbone, for the metrics of both."""
+    return {name: value - untrained[name] for name, value in scores.items() if name in untrained}
 
 
 def names_key(dataset: Dataset) -> str:

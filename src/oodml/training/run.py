@@ -29,7 +29,7 @@ from oodml.training.judge import LAST, TEST_EMBEDDINGS
 from oodml.training.loggers import check_installed, open_loggers
 from oodml.training.loop import fit
 from oodml.training.progress import BEST_ON_TEST, SELECTED, Keeper, Progress
-from oodml.training.result import FORMAT, Result, git_commit, load_result, names_key, versions
+from oodml.training.result import FORMAT, Result, final_scores, gain, git_commit, load_result, names_key, versions
 from oodml.training.saving import Saver, resume
 from oodml.training.scoring import check_metrics, embed, score, shape, untrained_reader
 from oodml.training.signals import stop_requests
@@ -132,7 +132,8 @@ def _finish(job: Job, progress: Progress, keeper: Keeper, run_hash: str, facts: 
             scored[best.step] = score(embeddings, labels[job.sets.test], metrics, processes)
         report[name] = {"step": best.step, "epoch": round(best.epoch, 4), "scores": scored[best.step]}
         report[name] |= {"val": rows[best.step]["val"]} if "val" in rows[best.step] else {}
-    selected = report[SELECTED]["scores"]
+    if job.config.selection == "test":
+        report["maxima"] = progress.maxima()
     weights = {key: value for key, value in kept[SELECTED].items() if key != TEST_EMBEDDINGS}
     if processes.is_main:
         job.embedder.load_state_dict(weights, strict=False)
@@ -147,10 +148,9 @@ def _finish(job: Job, progress: Progress, keeper: Keeper, run_hash: str, facts: 
             "format": FORMAT,
             **report,
             "untrained": progress.untrained,
-            "gain": {name: selected[name] - progress.untrained[name] for name in selected},
+            "gain": gain(final_scores(report), progress.untrained),
             "structure": shapes,
             "evaluations": len(progress.history),
-            **({"maxima": progress.maxima()} if job.config.selection == "test" else {}),
             "train_seconds": round(progress.train_seconds, 3),
             "images_per_second": round(float(np.median(progress.rates)), 1),
             **facts,

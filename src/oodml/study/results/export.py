@@ -27,9 +27,11 @@ SETTINGS = (
 
 
 def export_rows(folder: str | Path | Store, table: StudyTable) -> list[dict[str, Any]]:
-    """One flat dict a run: place, settings, scores (`recall@1`), `untrained/…`, `last/…`, `best_on_test/…`, structure.
+    """One flat dict a run: place, settings, scores (`recall@1`), `untrained/…`, `selected/…` and others, structure.
 
-    Encoders scored without training stand at the end with the columns they have.
+    The scores without a prefix are those of the table: with selection "test" the maximum of each metric, where
+    `maxima` is true; `selected/…` are all of the selected evaluation. Encoders scored without training stand at the
+    end with the columns they have.
     """
     store = open_store(folder)
     matched = {(row.method, row.split, row.seed): row for row in table.rows}
@@ -43,9 +45,11 @@ def export_rows(folder: str | Path | Store, table: StudyTable) -> list[dict[str,
         row |= {"fid": fids.get(place.split), "seed": place.seed}
         row |= {name: result["config"].get(name) for name in SETTINGS}
         row |= {"seconds": result["seconds"], "selected_epoch": result["selected"]["epoch"]}
+        row |= {"maxima": "maxima" in result}
         row |= dict(found.scores)
         for part, scores in (
             ("untrained", result["untrained"]),
+            ("selected", result["selected"]["scores"]),
             ("last", result["last"]["scores"]),
             ("best_on_test", result["best_on_test"]["scores"]),
             *((f"structure.{side}", values) for side, values in result["structure"].items()),

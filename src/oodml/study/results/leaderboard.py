@@ -25,7 +25,8 @@ def leaderboard(table: StudyTable, metrics: Sequence[str] | None = None) -> dict
     """
     chosen = list(metrics or sorted(table.metrics, key=lambda metric: metric != METRIC))
     splits = [{"name": name, "fid": fid} for name, fid in zip(table.splits, table.fids, strict=True)]
-    return {"format": FORMAT, "splits": splits, "metrics": {metric: _standing(table, metric) for metric in chosen}}
+    metrics = {metric: _standing(table, metric) for metric in chosen}
+    return {"format": FORMAT, "splits": splits, "metrics": metrics, "notes": table.notes}
 
 
 def _standing(table: StudyTable, metric: str) -> dict[str, Any]:
@@ -70,7 +71,7 @@ def as_markdown(board: dict[str, Any], title: str = "Leaderboard") -> str:
             lines.append(f"| {' | '.join(each.replace('|', '/') for each in told)} |")
         parts += [f"## {metric}, per cent", "\n".join(lines)]
         parts += ["\n".join(f"- {each}" for each in found)] if (found := standing_words(standing)) else []
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join([*parts, *board.get("notes", [])]) + "\n"
 
 
 def standing_words(standing: dict[str, Any]) -> list[str]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,9 @@ class Row:
 
     kind       "trained", or for an encoder that was only scored: "generic" (published weights) or "own"
     structure  measures of the embedding space by side: {"train": {"rho": ...}, "test": {...}}
+    about      how the run was made, where that is known: `backbone`, `embedding_dim`, `selection`, `maxima` (whether
+               every metric has its own best evaluation), `epochs_between` evaluations, `discriminative` (whether it
+               trains on a loss alone)
     """
 
     method: str
@@ -37,18 +41,26 @@ class Row:
     path: Path | None = None
     kind: str = TRAINED
     structure: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    about: Mapping[str, Any] = field(default_factory=dict)
 
 
 class StudyTable:
     """Rows of finished runs, read as arrays (method, split, seed); splits stand in order of rising FID.
 
     Seeds are those of the trained methods; an encoder that was only scored has none, and stands under the first.
-    `missing` are the runs of the study's plan without a result: id to method.
+    `missing` are the runs of the study's plan without a result: id to method. `known_as` are the names that a split
+    goes by because of its classes, such as "default" or "official-3"; without it a split has its own name alone.
     """
 
-    def __init__(self, rows: Iterable[Row], missing: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        rows: Iterable[Row],
+        missing: Mapping[str, str] | None = None,
+        known_as: Mapping[str, Collection[str]] | None = None,
+    ) -> None:
         self.rows = list(rows)
         self.missing = dict(missing or {})
+        self.known_as = dict(known_as or {})
         if not self.rows:
             raise OodmlError("The study has no finished run yet. Run it first.")
         self.methods = list(dict.fromkeys(row.method for row in self.rows))
@@ -62,6 +74,32 @@ class StudyTable:
     def trained(self) -> list[str]:
         """Methods that were trained here, in the order of the table."""
         return [method for method in self.methods if self.kinds[method] == TRAINED]
+
+    @cached_property
+    def discriminative(self) -> list[str]:
+        """The trained methods that are a loss alone: no further task, distillation, regularisation or mixing."""
+        found = {row.method for row in self.rows if row.about.get("discriminative")}
+        return [method for method in self.trained if method in found]
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader must know of how the scores came about."""
+        told = []
+        tested = [row for row in self.rows if row.about.get("selection") == "test"]
+        older = [row for row in tested if not row.about["maxima"]]
+        if older:
+            told.append(
+                f"Scores at the best recall@1: {len(older)} of {len(tested)} runs are older than the rule that every "
+                "metric has its own maximum over the evaluations."
+            )
+        gaps = sorted({round(gap, 1) for row in tested if (gap := row.about["epochs_between"]) > 1})
+        if gaps:
+            every = f"{gaps[0]:g}" if len(gaps) == 1 else f"{gaps[0]:g} to {gaps[-1]:g}"
+            told.append(
+                f"Not evaluated every epoch, but every {every} epochs: the best of fewer evaluations is lower than "
+                "the papers' best of all epochs."
+            )
+        return told
 
     @property
     def planned(self) -> int:
@@ -84,6 +122,10 @@ class StudyTable:
         """
         rows = [row for row in self.rows if row.kind == TRAINED] or self.rows
         return [m for m in rows[0].scores if not m.endswith(":se") and all(m in row.scores for row in rows)]
+
+    def split_named(self, name: str) -> str | None:
+        """The split that goes by a name: one with the classes of that name, or so called where no classes are known."""
+        return next((split for split in self.splits if name in self.known_as.get(split, (split,))), None)
 
     @property
     def shifts(self) -> int:
