@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from oodml._errors import OodmlError
 from oodml.config import RunConfig
 from oodml.data import BatchSampler, Dataset, Images, load_images
 from oodml.methods import Batch, Context, Method, make_method

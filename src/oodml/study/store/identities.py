@@ -11,7 +11,7 @@ IDENTITIES = "identities.json"
 
 @dataclass(frozen=True)
 class Identities:
-    """For each run of an earlier version its new names, or why it is stale (the settings compute something else now)."""
+    """For each run of an earlier version its new names, or why it is stale: its settings compute another result now."""
 
     renamed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     stale: Mapping[str, str] = field(default_factory=dict)
