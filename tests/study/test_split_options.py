@@ -10,24 +10,22 @@ import oodml
 from oodml import OodmlError
 from oodml.models import make_backbone
 from oodml.models.backbones import weights_digest
-from oodml.study.plan import BuildSplits, StudyConfig, choose_splits, split_features
+from oodml.study.plan import BuildSplits, choose_splits, split_features
 from oodml.study.store import Store
 
 
-@pytest.fixture(scope="module")
-def data():
-    return oodml.load_dataset("patterns")
+@pytest.fixture
+def data(noise):
+    return noise
 
 
 @pytest.fixture
-def build(data, tmp_path):
+def build(study, data, tmp_path):
     """Chooses the splits of a study that builds them, in one folder."""
 
     def chosen(**options):
-        study = StudyConfig(
-            dataset="patterns", methods=["margin"], splits={"n_splits": 2, "backbone": "tiny", **options}
-        )
-        return choose_splits(study, data, Store(tmp_path / "study"), quiet=True)
+        settings = study(splits={"n_splits": 4, "backbone": "tiny", **options})
+        return choose_splits(settings, data, Store(tmp_path / "study"), quiet=True)
 
     return chosen
 
@@ -38,16 +36,18 @@ def save_weights(path, seed):
 
 
 @pytest.mark.filterwarnings("ignore:Only")
-@pytest.mark.parametrize("options", [{}, {"keep": 0.9}, {"swaps_per_step": 1}, {"weights": True}])
+@pytest.mark.parametrize("options", [{}, {"keep": 0.9}, {"swaps_per_step": 3}, {"weights": True}])
 def test_the_options_reach_features_and_splits(build, data, tmp_path, options):
     if "weights" in options:
         options = {"weights": save_weights(tmp_path / "other.pth", seed=5)}
     found = build(**options)
     shared = {key: value for key, value in options.items() if key != "weights"}
     features = oodml.extract_features(data, "tiny", weights=options.get("weights"), quiet=True)
-    named = {"class_names": data.classes, "start": data.default_split, "n_splits": 2, "dataset": "patterns"}
+    named = {"class_names": data.classes, "start": data.default_split, "n_splits": 4, "dataset": "noise"}
     expected = oodml.build_splits(features, data.labels, **named, **shared)
     assert [(s.train, s.test, s.fid) for s in found] == [(s.train, s.test, s.fid) for s in expected]
+    plain = oodml.build_splits(oodml.extract_features(data, "tiny", quiet=True), data.labels, **named)
+    assert ([(s.train, s.test, s.fid) for s in found] == [(s.train, s.test, s.fid) for s in plain]) == (not options)
     again, _ = split_features(found[0].provenance["recipe"], data)
     np.testing.assert_array_equal(again, features)
 
