@@ -358,10 +358,11 @@ def test_gamma_is_the_papers_at_their_size(prepared):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("sampling", SAMPLERS)
+@pytest.mark.parametrize("sampling", [*SAMPLERS, "any three"])
 def test_the_shared_task_compiles(sampling):
     generator = torch.Generator()
-    loss = oodml.make_loss("margin", num_classes=4, miner=Across(sampling, generator=generator), generator=generator)
+    miner = AnyThree(generator) if sampling == "any three" else Across(sampling, generator=generator)
+    loss = oodml.make_loss("margin", num_classes=4, miner=miner, generator=generator)
     embeddings, labels = torch.randn(16, 8, requires_grad=True), torch.arange(16) % 4
     generator.manual_seed(0)
     eager = loss(embeddings, labels)
