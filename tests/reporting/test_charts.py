@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +14,13 @@ from oodml.reporting.interactive import chart_data
 from oodml.reporting.maps import map_charts
 from oodml.reporting.material import gather, mean_sd
 from oodml.reporting.printed import draw
-from oodml.reporting.run_charts import few_shot_chart, spectra_chart, structure_chart, training_chart
+from oodml.reporting.run_charts import (
+    discriminative_chart,
+    few_shot_chart,
+    spectra_chart,
+    structure_chart,
+    training_chart,
+)
 from oodml.reporting.shift_charts import GAIN, SCORE, difference_chart, progression_chart, score_chart
 from oodml.reporting.write import build_sections
 from oodml.study.correlations import structure_correlation
@@ -160,6 +167,27 @@ def test_structure_marks_and_trend_are_those_of_the_studys_correlation(material)
     np.testing.assert_allclose(np.sort(y), np.sort(found.score))
     trend = next(s for s in view.series if s.name == "trend")
     assert (trend.y[1] - trend.y[0]) / (trend.x[1] - trend.x[0]) == pytest.approx(found.slope)
+
+
+def test_structure_has_a_trend_over_all_splits_and_one_over_the_default_split(material):
+    view = structure_chart(material).views["rho", "train"]
+    found = structure_correlation(material.table, "rho", material.metric, "train")
+    lines = {s.name: s for s in view.series if s.kind == "line"}
+    assert lines.keys() == {"trend", f"trend, {found.default}"}
+    of_default = lines[f"trend, {found.default}"]
+    assert (of_default.y[1] - of_default.y[0]) / (of_default.x[1] - of_default.x[0]) == pytest.approx(
+        found.default_only.slope
+    )
+    assert f"on {found.default}" in view.note
+    assert discriminative_chart(material) is None
+
+
+def test_structure_of_purely_discriminative_methods_has_a_chart_of_its_own(material):
+    some = set(material.trained[:-1])
+    rows = [replace(row, about={"discriminative": row.method in some}) for row in material.table.rows]
+    subset = replace(material, table=StudyTable(rows))
+    view = discriminative_chart(subset).views["rho", "train"]
+    assert {s.name for s in view.series if s.kind == "points"} == some
 
 
 def test_spectra_are_shares_of_the_singular_values(material):

@@ -69,6 +69,36 @@ def test_structure_is_normalised_per_split_before_it_is_pooled():
     assert np.corrcoef(raw, made.means("recall@1")[:6].T.ravel())[0, 1] < 0 < found.overall.pearson
 
 
+def test_both_are_scaled_to_0_and_1_on_every_split_as_in_the_paper():
+    made = table(noise=0.01)
+    found = structure_correlation(made, "rho")
+    x, y = [], []
+    for s in made.splits:
+        rho = made.structure("rho")[:6, made.splits.index(s)].mean(axis=1)
+        recall = np.array([made.cell("recall@1", f"m{m}", s).mean for m in range(6)])
+        x.append((rho - rho.min()) / (rho.max() - rho.min()))
+        y.append((recall - recall.min()) / (recall.max() - recall.min()))
+    np.testing.assert_allclose(np.sort(found.overall.measure), np.sort(np.concatenate(x)))
+    assert found.overall.slope == pytest.approx(np.polyfit(np.concatenate(x), np.concatenate(y), 1)[0])
+    assert found.default_only.slope == pytest.approx(np.polyfit(x[0], y[0], 1)[0])
+    assert (found.default_only.measure.min(), found.default_only.score.max()) == (0, 1)
+
+
+def test_the_purely_discriminative_methods_alone_may_be_asked_for():
+    made = table()
+    rows = [
+        Row(**{**vars(row), "about": {"discriminative": row.method in ("m0", "m1", "m2", "m5")}}) for row in made.rows
+    ]
+    subset = StudyTable(rows)
+    assert subset.discriminative == ["m0", "m1", "m2", "m5"]
+    found = structure_correlation(subset, "rho", methods=subset.discriminative)
+    assert (found.overall.n, found.default_only.n) == (12, 4)
+    rest = StudyTable(row for row in made.rows if row.method in subset.discriminative)
+    assert found.overall.pearson == pytest.approx(structure_correlation(rest, "rho").overall.pearson)
+    with pytest.raises(oodml.OodmlError, match="trained method"):
+        structure_correlation(subset, "rho", methods=["generic"])
+
+
 def test_a_measure_that_does_not_vary_has_no_trend_and_stands_last():
     found = structure_correlations(table())
     assert [each.structure for each in found] == ["rho", "flat"]
@@ -89,3 +119,5 @@ def test_unknown_names_are_refused():
         structure_correlation(table(), "rhoo")
     with pytest.raises(oodml.OodmlError, match="split"):
         structure_correlation(table(), "rho", default="s9")
+    with pytest.raises(oodml.OodmlError, match="Did you mean 'unit'"):
+        structure_correlation(table(), "rho", scale="units")

@@ -1,26 +1,44 @@
 """The published numbers: their AGS reproduces table 3, and a study can be put beside them."""
 
+import json
 import math
+import shutil
 from collections import defaultdict
 
 import numpy as np
 import pytest
+import yaml
+from safetensors.numpy import save_file
 from scipy import stats
 
 import oodml
-from oodml.study.published import compare_with_published, matching_tables, published, published_fids, published_tables
+from oodml.shift import Split, names_by_content, official_at_hand, save_splits
+from oodml.study import load_study
+from oodml.study.correlations import structure_correlation
+from oodml.study.published import (
+    comparable_tables,
+    compare_with_published,
+    matching_tables,
+    published,
+    published_fids,
+    published_tables,
+    reading_notes,
+)
+from oodml.study.results import as_markdown, leaderboard
+from oodml.study.results.export import export_rows
 from oodml.study.statistics import Row, StudyTable
 
 PER_SPLIT = ("oodml-s4", "oodml-s5", "oodml-s6")
 
 
 def curves(metric):
+    """The scores of every method on every split, where all of them can be read."""
     found = defaultdict(dict)
     for key in PER_SPLIT:
         for number in published(key):
             if number.metric == metric:
                 found[number.dataset, number.method][number.split] = number.value
-    return found
+    return {place: curve for place, curve in found.items() if len(curve) == len(published_fids(place[0]))}
 
 
 def printed_ags(metric):
@@ -130,3 +148,220 @@ def test_without_any_spread_there_is_no_interval():
     (only,) = compare_with_published(table, "cars196", "sharing-1")
     assert only.agrees is None
     assert math.isnan(only.low)
+
+
+BIRDS = [f"{i:03d}.Bird_{i}" for i in range(1, 201)]
+
+
+def birds(name="default", swapped=0, **fields):
+    """A split of CUB: the default one, or with so many classes exchanged."""
+    train, test = BIRDS[swapped:100] + BIRDS[100 : 100 + swapped], BIRDS[:swapped] + BIRDS[100 + swapped :]
+    return Split(train[::-1], test, name=name, dataset="cub200", **fields)
+
+
+def test_the_default_split_of_cub_is_the_third_official_one_whatever_its_name_and_validation_classes():
+    both = {"default", "official-3"}
+    assert names_by_content(birds("shift-2", val=BIRDS[:25])) == both | {"shift-2"}
+    assert names_by_content(birds("default")) == both
+    assert names_by_content(birds("official-3", swapped=2)) == set()
+    assert names_by_content(birds("shift-3", swapped=2)) == {"shift-3"}
+    assert names_by_content(birds("official-4", swapped=6)) == {"official-4"}
+    assert names_by_content(Split(BIRDS[:99], BIRDS[100:], name="shift-9", dataset="cub200")) == {"shift-9"}
+
+
+def test_the_defaults_of_cars_and_sop_are_their_first_official_splits():
+    cars = [f"Make {i:03d}" for i in range(196)]
+    assert "official-1" in names_by_content(Split(cars[:98], cars[98:], name="shift-1", dataset="cars196"))
+    items = [str(i) for i in range(22634)]
+    start = {"stage": "start", "recipe": {}}
+    sop = Split(items[:11318], items[11318:], name="shift-1", dataset="sop", provenance=start)
+    assert names_by_content(sop) == {"shift-1", "default", "official-1"}
+    swapped = Split(sop.train, sop.test, name="shift-2", dataset="sop", provenance={"stage": "swap", "recipe": {}})
+    assert names_by_content(swapped) == {"shift-2"}
+
+
+def test_in_other_data_sets_the_default_is_the_split_called_so_or_where_a_construction_began():
+    sides = ["a", "b"], ["c", "d"]
+    assert names_by_content(Split(*sides, dataset="mine")) == {"split"}
+    assert names_by_content(Split(*sides, name="default", dataset="mine")) == {"default"}
+    built = Split(*sides, name="shift-2", dataset="mine", provenance={"stage": "start", "start": "default"})
+    assert names_by_content(built) == {"shift-2", "default"}
+
+
+def test_official_splits_are_recognised_by_a_file_at_hand(tmp_path, monkeypatch):
+    monkeypatch.setenv("OODML_DATA", str(tmp_path))
+    assert official_at_hand("cub200") == []
+    hard = birds("shift-5", swapped=30)
+    listed = {"cub200": {"6": {"train": hard.train, "test": hard.test, "fid": 120.38}}}
+    (tmp_path / "oodml_official_splits.json").write_text(json.dumps(listed))
+    assert names_by_content(hard, official_at_hand("cub200")) == {"shift-5", "official-6"}
+    assert official_at_hand("cars196") == []
+    assert official_at_hand("glyphs") == []
+
+
+METHOD = {"name": "plain", "loss": {"name": "margin"}}
+
+
+def result(scores, method=METHOD, **fields):
+    """What a run writes, in short."""
+    return {
+        "format": 1,
+        "selection": "test",
+        "selected": {"step": 20, "epoch": 2.0, "scores": scores},
+        "last": {"step": 40, "epoch": 4.0, "scores": scores},
+        "best_on_test": {"step": 20, "epoch": 2.0, "scores": scores},
+        "untrained": {"recall@1": 0.43, "nmi": 0.5},
+        "structure": {},
+        "seconds": 1.0,
+        "steps_per_epoch": 10,
+        "config": {"method": method, "backbone": "resnet50", "embedding_dim": 512, "epochs": 4, "steps": None},
+        **fields,
+    }
+
+
+def finished_study(folder, splits, runs, dataset="cub200"):
+    """The folder of a study: (method, split, seed) -> what the run found."""
+    save_splits(folder / "splits.json", splits)
+    (folder / "study.yaml").write_text(yaml.safe_dump({"name": "made", "dataset": dataset}))
+    places = []
+    for number, ((method, split, seed), found) in enumerate(runs.items()):
+        run = folder / "runs" / f"run{number}"
+        run.mkdir(parents=True)
+        (run / "result.json").write_text(json.dumps(found))
+        labels = np.repeat(np.arange(2), 2)
+        points = np.eye(2, 4, dtype=np.float16)[labels]
+        save_file({"embeddings": points, "labels": labels, "indices": labels}, run / "embeddings.safetensors")
+        places.append({"id": run.name, "method": method, "split": split, "seed": seed})
+    (folder / "plan.json").write_text(json.dumps({"format": 1, "match": [2, 2], "runs": places}))
+    return folder
+
+
+@pytest.fixture
+def built(tmp_path, monkeypatch):
+    """A finished study on splits built from CUB; the default one is the second."""
+    monkeypatch.setenv("OODML_DATA", str(tmp_path / "nothing"))
+    splits = [birds(f"shift-{i}", swapped=s, fid=f) for i, (s, f) in enumerate([(6, 20.0), (0, 50.0), (30, 90.0)], 1)]
+    maxima = {"recall@1": {"value": 0.70, "step": 20, "epoch": 2.0}, "nmi": {"value": 0.65, "step": 40, "epoch": 4.0}}
+    runs = {
+        ("Margin", split.name, seed): result({"recall@1": 0.70, "nmi": 0.60}, maxima=maxima)
+        for split in splits
+        for seed in (0, 1)
+    }
+    return finished_study(tmp_path / "study", splits, runs)
+
+
+def test_of_splits_built_from_cub_the_default_one_stands_next_to_published_numbers(built):
+    table = load_study(built)
+    (only,) = compare_with_published(table, "cub200", "oodml-s4")
+    assert (only.theirs.split, only.split, only.place) == ("official-3", "shift-2", "official-3 (shift-2)")
+    assert only.difference == pytest.approx(0.70 - 0.6578)
+    assert {each.split for each in compare_with_published(table, "cub200", "s2sd-4")} == {"shift-2"}
+    assert "oodml-s3" not in matching_tables(table, "cub200")  # an AGS over other splits
+    assert table.split_named("default") == "shift-2"
+
+
+def test_a_study_of_one_split_that_is_not_the_default_stands_next_to_no_default(tmp_path):
+    splits = [birds("shift-1", swapped=6, fid=20.0)]
+    runs = {("Margin", "shift-1", 0): result({"recall@1": 0.7})}
+    assert matching_tables(load_study(finished_study(tmp_path, splits, runs)), "cub200") == []
+
+
+def test_conditions_that_differ_are_named(built):
+    table = load_study(built)
+    assert {each.differs for each in compare_with_published(table, "cub200", "oodml-s4")} == {""}
+    assert {each.differs for each in compare_with_published(table, "cub200", "s2sd-1")} == {
+        "embedding_dim 512, published 128"
+    }
+
+
+def test_a_study_reads_the_maximum_of_each_metric_everywhere(built):
+    table = load_study(built)
+    assert table.cell("nmi", "Margin", "shift-2").mean == pytest.approx(0.65)
+    assert table.gain("nmi")[0, 1, 0] == pytest.approx(0.65 - 0.5)
+    assert table.notes == []
+    row = export_rows(built, table)[0]
+    assert (row["nmi"], row["selected/nmi"], row["maxima"]) == (0.65, 0.60, True)
+    board = leaderboard(table, ["nmi"])
+    assert board["metrics"]["nmi"]["ranking"][0]["splits"]["shift-2"]["mean"] == pytest.approx(0.65)
+    assert board["notes"] == []
+
+
+def test_older_results_and_rare_evaluations_are_told(tmp_path):
+    found = result({"recall@1": 0.7, "nmi": 0.6})
+    found["config"]["eval_every"] = 5
+    study = finished_study(tmp_path, [birds(fid=50.0)], {("Margin", "default", seed): found for seed in (0, 1)})
+    table = load_study(study)
+    assert table.cell("nmi", "Margin", "default").mean == pytest.approx(0.6)
+    older, rare = table.notes
+    assert older.startswith("Scores at the best recall@1: 2 of 2 runs")
+    assert rare.startswith("Not evaluated every epoch, but every 5 epochs")
+    assert older in as_markdown(leaderboard(table))
+    assert reading_notes(table, compare_with_published(table, "cub200", "oodml-s4"))[:2] == [older, rare]
+    assert export_rows(study, table)[0]["maxima"] is False
+
+
+def test_runs_in_steps_are_as_rare_as_their_epochs_say(tmp_path):
+    found = result({"recall@1": 0.7}, maxima={})
+    found["config"] |= {"steps": 200, "epochs": None}  # ten evaluations of twenty epochs
+    table = load_study(finished_study(tmp_path, [birds(fid=50.0)], {("Margin", "default", 0): found}))
+    assert "every 2 epochs" in table.notes[0]
+
+
+def test_another_selection_is_told_next_to_the_papers_best_epoch(tmp_path):
+    found = result({"recall@1": 0.7}) | {"selection": "val"}
+    table = load_study(finished_study(tmp_path, [birds(fid=50.0)], {("Margin", "default", 0): found}))
+    assert table.notes == []
+    pairs = compare_with_published(table, "cub200", "oodml-s4")
+    assert reading_notes(table, pairs)[0].startswith("Selection here: val.")
+
+
+def test_one_seed_has_no_interval_and_it_is_said_why():
+    table = StudyTable([Row("Margin", "official-1", 8.6, 0, {"recall@1": 0.9})])
+    (only,) = compare_with_published(table, "cars196", "oodml-s5")
+    assert only.theirs.spread and only.agrees is None and math.isnan(only.high)
+    assert reading_notes(table, [only]) == [
+        "No interval where there is one seed: it would hold the spread of the papers' runs alone."
+    ]
+
+
+def test_the_untrained_row_of_a_paper_is_the_studys_untrained_backbone(built):
+    pairs = compare_with_published(load_study(built), "cub200", "revisiting-s4")
+    untrained = {each.theirs.metric: each for each in pairs if each.theirs.method == "ImageNet"}
+    assert untrained.keys() == {"recall@1", "nmi"}
+    assert untrained["recall@1"].ours.mean == pytest.approx(0.43)
+    assert untrained["recall@1"].row == "ImageNet (untrained)"
+    assert untrained["recall@1"].differs == ""  # the size of an embedding plays no part in it
+
+
+def test_parts_of_an_embedding_stand_next_to_the_papers_own(tmp_path):
+    found = result({"recall@1": 0.8}, method={"name": "sharing"})
+    study = finished_study(tmp_path, [birds(fid=50.0)], {("Sharing", "default", 0): found})
+    lines = [{"step": 10 * i, "watched": {"shared": {"recall@1": v}}} for i, v in enumerate((0.5, 0.68, 0.6), 1)]
+    (study / "runs" / "run0" / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    tables = comparable_tables(load_study(study), study)
+    assert [table.methods for table in tables] == [["Sharing"], ["Sharing · shared"]]
+    (only,) = compare_with_published(tables[1], "cub200", "sharing-4")
+    assert (only.theirs.method, only.ours.mean) == ("Margin · shared", 0.68)
+    found["selection"] = "last"
+    (study / "runs" / "run0" / "result.json").write_text(json.dumps(found))
+    assert comparable_tables(load_study(study), study)[1].rows[0].scores == {"recall@1": 0.68}  # at the selected step
+    shutil.rmtree(study / "runs" / "run0")
+
+
+def test_a_backbone_in_a_label_is_no_other_row():
+    rows = [Row(f"ArcFace · {name}", "official-1", 8.6, 0, {"recall@1": 0.8}) for name in ("resnet18", "resnet50")]
+    (only,) = compare_with_published(StudyTable(rows), "cars196", "oodml-s5")
+    assert (only.theirs.method, only.label) == ("ArcFace", "ArcFace · resnet50")
+    pinned = StudyTable([Row("ArcFace · resnet50.tv_in1k", "official-1", 8.6, 0, {"recall@1": 0.8})])
+    assert compare_with_published(pinned, "cars196", "oodml-s5")[0].label == "ArcFace · resnet50.tv_in1k"
+
+
+def test_structure_on_cub_takes_the_default_split_and_not_that_of_least_shift(built):
+    rng = np.random.default_rng(0)
+    table = load_study(built)
+    rows = [
+        Row(f"m{m}", s, f, 0, {"recall@1": rng.random()}, structure={"train": {"rho": rng.random()}})
+        for m in range(4)
+        for s, f in zip(table.splits, table.fids, strict=True)
+    ]
+    assert structure_correlation(StudyTable(rows, known_as=table.known_as), "rho").default == "shift-2"

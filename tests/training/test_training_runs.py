@@ -203,6 +203,21 @@ def test_every_way_of_selection(settings, selection):
         assert data["selected"]["scores"] == data["best_on_test"]["scores"]
 
 
+def test_selection_on_the_test_classes_scores_the_maximum_of_each_metric(settings):
+    """Also where recall@1, by which the model is chosen, is none of the metrics asked for."""
+    result = train(settings(selection="test", metrics=("nmi", "map@r"), lr=0.02))
+    tested = [row["test"] for row in result.history]
+    best = max(tested, key=lambda row: row["recall@1"])
+    assert result.data["selected"]["scores"] == best
+    assert result.scores == {name: max(row[name] for row in tested) for name in best}
+    assert result.scores != best, "some metric has its maximum elsewhere"
+    assert result.gain == {name: result.scores[name] - result.untrained[name] for name in ("nmi", "map@r")}
+    assert result.data["gain"] == result.gain
+    older = {name: value for name, value in result.data.items() if name != "maxima"}
+    (result.path / "result.json").write_text(json.dumps(older))
+    assert load_result(result.path).scores == best
+
+
 def test_a_run_in_epochs_evaluates_after_each(settings):
     result = train(settings(steps=None, epochs=3, selection="last"))
     assert [row["epoch"] for row in result.history] == [1, 2, 3]

@@ -78,15 +78,12 @@ def compare_with_published(table: StudyTable, dataset: str, published_table: str
 
 
 def matching_tables(table: StudyTable, dataset: str) -> list[str]:
-    """The published tables that share at least one number with a study."""
-    keys = []
+    """The published tables that share at least one number with a study, first those of the same conditions."""
+    keys = {}
     for key in published_tables():
-        try:
-            compare_with_published(table, dataset, key)
-        except OodmlError:
-            continue
-        keys.append(key)
-    return keys
+        with contextlib.suppress(OodmlError):  # they share none
+            keys[key] = all(each.differs for each in compare_with_published(table, dataset, key))
+    return sorted(keys, key=lambda key: keys[key])
 
 
 def comparable_tables(table: StudyTable, folder: str | Path | Store) -> list[StudyTable]:
