@@ -85,7 +85,7 @@ class SeveralAcross(PairMiner):
 
 def check_shared_task(base: Spec, triplets: str, sampling: str) -> None:
     """Raise for a set-up that the base loss has no form for."""
-    kind = check_objective(expand(base, ""))
+    kind = check_objective(expand(base))
     if isinstance(kind, PairMaskLoss) and (triplets in ("min-dap", "no-constraint") or sampling != "distance"):
         raise OodmlError(
             f"triplets={triplets!r} with sampling={sampling!r} makes triplets, and {type(kind).__name__} looks at "
@@ -95,7 +95,7 @@ def check_shared_task(base: Spec, triplets: str, sampling: str) -> None:
 
 def task_objective(base: Spec, miner: Any, context: Context, dim: int) -> Loss:
     """The base loss on tuples of another `miner`; a triplet loss where the base takes no mined tuples (proxies)."""
-    options = {key: value for key, value in expand(base, context.dataset).items() if key != "miner"}
+    options = {key: value for key, value in expand(base).items() if key != "miner"}
     if not isinstance(check_objective(options), TupleLoss):
         options = {"name": "triplet"}
     return make_objective({**options, "miner": miner}, context, dim)
@@ -107,7 +107,7 @@ def shared_objective(base: Spec, triplets: str, sampling: str, context: Context,
     A loss without mined tuples (proxies) has no form for them: a triplet loss with semihard negatives in its place,
     as in the paper. Losses over pairs see several negatives; between groups they mine as they always do.
     """
-    kind = check_objective(expand(base, context.dataset))
+    kind = check_objective(expand(base))
     if not isinstance(kind, TupleLoss):
         sampling = "semihard"
     if isinstance(kind, PairMaskLoss):

@@ -50,7 +50,7 @@ def _expand(study: StudyConfig, splits: list[Split]) -> Iterator[PlannedRun]:
     if study.settings:
         axes.append(study.settings)
     if study.backbones:
-        axes.append({name: {"backbone": name} for name in study.backbones})
+        axes.append({label: {"backbone": name} for label, name in study.backbones.items()})
     if study.embedding_dims:
         axes.append({f"d{size}": {"embedding_dim": size} for size in study.embedding_dims})
     for points in product(*(axis.items() for axis in axes)):
