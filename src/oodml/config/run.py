@@ -10,20 +10,21 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from oodml._errors import OodmlError, unknown_name
-from oodml._presets import (
-    PROTOCOLS,
-    default_backbone,
-    default_values,
-    protocol_batch,
-    protocol_forms,
-    protocol_values,
-    protocol_warmup,
-)
 from oodml.config.checks import check_backbone, check_batches, check_depth, check_loggers, check_schedule, check_views
 from oodml.config.datasets import with_absolute_root
+from oodml.config.defaults import default_backbone, default_values
 from oodml.config.identity import run_hash
+from oodml.config.protocol import (
+    applied,
+    batch_values,
+    check_protocol,
+    warmup_epochs,
+    warn_without_numbers,
+    written_out,
+)
 from oodml.config.reading import explain_settings, read_settings, write_settings
 from oodml.config.splits import as_split, split_mapping
+from oodml.recipes import Setup
 
 _TRAINED = ContextVar("_TRAINED", default=False)  # whether the settings at hand are read from a finished run
 
@@ -46,6 +47,8 @@ class RunConfig(BaseModel):
                   "last"; "test": best test epoch, the papers' habit
     eval_every    epochs between evaluations (with `steps`: steps; None: ten even points)
     grad_cache    images a chunk of the backbone pass, for batches beyond memory; the loss stays that of the full batch
+    protocol      a paper's settings by name, with the numbers that it has for the dataset of that name;
+                  {"name": "oodml", "numbers": "cub200"}: with those of another (a folder of the same images)
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True, allow_inf_nan=False)
@@ -81,7 +84,7 @@ class RunConfig(BaseModel):
     metrics: tuple[str, ...] | None = Field(default=None, min_length=1)
     grad_cache: int | None = Field(default=None, ge=1)
     seed: int = Field(default=0, ge=0)
-    protocol: str | None = None
+    protocol: str | dict[str, Any] | None = None
     out: str | None = None
     device: str = "auto"
     workers: int | None = Field(default=None, ge=0)
@@ -121,9 +124,9 @@ class RunConfig(BaseModel):
 
     @field_validator("protocol", mode="after")
     @classmethod
-    def _known_protocol(cls, value: str | None) -> str | None:
-        if value is not None and value not in PROTOCOLS:
-            raise unknown_name("protocol", value, PROTOCOLS)
+    def _known_protocol(cls, value: str | dict[str, Any] | None) -> str | dict[str, Any] | None:
+        if value is not None:
+            check_protocol(value)
         return value
 
     @model_validator(mode="after")
@@ -143,6 +146,8 @@ class RunConfig(BaseModel):
         from oodml.methods import make_method
 
         make_method(values["method"]).check(values["embedding_dim"], values["train"])
+        if self.protocol is not None:
+            warn_without_numbers(self.protocol, self.dataset_name)
         return self
 
     @property
@@ -154,7 +159,8 @@ class RunConfig(BaseModel):
         from oodml.methods import method_spec
 
         chosen = {name: value for name in type(self).model_fields if (value := getattr(self, name)) is not None}
-        protocol = protocol_values(self.protocol, self.dataset_name) if self.protocol else {}
+        recipe, numbers = applied(self.protocol, self.dataset_name) if self.protocol is not None else (None, None)
+        protocol = recipe.run(numbers, self.backbone) if recipe else {}
         if self.steps is not None:
             protocol.pop("epochs", None)
         known = {"train": "all", "method": "margin", **protocol, **chosen}
@@ -164,12 +170,13 @@ class RunConfig(BaseModel):
             defaults.pop("epochs", None)
             defaults.pop("steps", None)
         values = {**dict.fromkeys(type(self).model_fields), **defaults, **known}
-        if self.protocol:
-            values["method"] = protocol_forms(method_spec(values["method"]), self.protocol, self.dataset_name)
-            batch = protocol_batch(values["method"], self.protocol)
+        if recipe:
+            setup = Setup(numbers, values["backbone"], values["embedding_dim"])
+            values["method"] = written_out(method_spec(values["method"]), recipe, setup)
+            batch = batch_values(values["method"], recipe)
             values.update({name: value for name, value in batch.items() if getattr(self, name) is None})
             if self.warmup is None:
-                values["warmup"] = protocol_warmup(values["method"], self.protocol, self.dataset_name)
+                values["warmup"] = warmup_epochs(values["method"], recipe, numbers)
         return values
 
     def resolved(self) -> RunConfig:

@@ -155,7 +155,7 @@ class SharedTask:
         A loss without mined tuples (proxies) has no form for them: a triplet loss on squared distances (the paper's
         eq. 1) in its place. Losses over pairs see several negatives; between groups they mine as they always do.
         """
-        kind = self._base_loss(context.dataset)
+        kind = self._base_loss()
         sampling, (lower, upper) = self._sampling(kind), self._range(kind)
         miner: Any = None
         if isinstance(kind, PairMaskLoss):
@@ -170,9 +170,9 @@ class SharedTask:
         context = replace(context, num_classes=groups) if groups else context
         return task_objective(self.base, miner, context, dim, {"name": "triplet", "squared": True})
 
-    def _base_loss(self, dataset: str = "") -> Loss:
+    def _base_loss(self) -> Loss:
         """A small copy of the base loss."""
-        return check_objective(expand(self.base, dataset))
+        return check_objective(expand(self.base))
 
     def _sampling(self, kind: Loss) -> str:
         """As given; else the paper's: at random without a constraint, semihard after proxies, by distance elsewhere."""
@@ -192,7 +192,7 @@ class SharedTask:
 
 def task_objective(base: Spec, miner: Any, context: Context, dim: int, instead_of_proxies: Spec = "triplet") -> Loss:
     """The base loss on tuples of another `miner`; a triplet loss where the base takes no mined tuples (proxies)."""
-    options = {key: value for key, value in expand(base, context.dataset).items() if key != "miner"}
+    options = {key: value for key, value in expand(base).items() if key != "miner"}
     if not isinstance(check_objective(options), TupleLoss):
         options = as_dict(instead_of_proxies)
     return make_objective({**options, "miner": miner}, context, dim)

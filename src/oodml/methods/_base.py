@@ -33,7 +33,6 @@ class Context:
     embedding_dim: int  # size at test time
     feature_dim: int  # size of the pooled features
     total_steps: int
-    dataset: str = ""
     train: str = "all"  # or "head"
     lr: float = 1e-5  # the base rate
     batch_size: int = 0  # of the whole batch, over all processes

@@ -69,17 +69,12 @@ DISTILLATIONS: dict[str, Distillation] = {
 }
 
 
-GAMMA, GAMMA_SOP = 50.0, 5.0
+GAMMA = 50.0  # the weight of distillation; the papers take 5 on SOP
 
 
-def papers_gamma(dataset: str) -> float:
-    """The weight of distillation in the papers: 50, and 5 on SOP."""
-    return GAMMA_SOP if dataset == "sop" else GAMMA
-
-
-def check_strength(gamma: float | None, temperature: float) -> None:
-    """Raise for a weight or a temperature that makes no sense; gamma None is the papers' value."""
-    if not temperature > 0 or (gamma is not None and not gamma >= 0):  # so that NaN is refused too
+def check_strength(gamma: float, temperature: float) -> None:
+    """Raise for a weight or a temperature that makes no sense."""
+    if not temperature > 0 or not gamma >= 0:  # so that NaN is refused too
         raise OodmlError(f"Distillation needs temperature > 0 and gamma >= 0, got {temperature} and {gamma}.")
 
 

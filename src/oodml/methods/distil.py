@@ -10,7 +10,7 @@ from torch import Tensor
 from oodml._errors import OodmlError, unknown_name
 from oodml.methods import register_method
 from oodml.methods._base import Batch, Context, Teacher
-from oodml.methods._distillation import DISTILLATIONS, check_strength, papers_gamma, relations
+from oodml.methods._distillation import DISTILLATIONS, GAMMA, check_strength, relations
 from oodml.methods._objective import Spec
 from oodml.methods.plain import HEAD, Plain
 from oodml.models.embedder import Embedder, Pooled
@@ -34,7 +34,7 @@ class Distil(Plain):
         self,
         teacher: str | Mapping[str, str],
         base: Spec = "multisimilarity",
-        gamma: float | None = None,
+        gamma: float = GAMMA,
         temperature: float = 1.0,
         distillation: str = "r-kl",
     ) -> None:
@@ -52,14 +52,11 @@ class Distil(Plain):
 
     def setup(self, context: Context) -> None:
         super().setup(context)
-        if self.gamma is None:
-            self.gamma = papers_gamma(context.dataset)
         # Outside of training there is nothing to learn, and the teacher need not be there any more.
         self.teach = context.load_teacher(self.teacher) if context.load_teacher else None
 
     def features_loss(self, pooled: Pooled, batch: Batch, embedder: Embedder, step: int) -> Tensor:
         assert self.teach is not None
-        assert self.gamma is not None
         embeddings = embedder.apply_heads(pooled, [HEAD]).heads[HEAD]
         target = self.teach(batch.inputs)
         if embedder.gather is not None:

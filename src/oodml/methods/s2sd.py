@@ -15,10 +15,10 @@ from oodml.methods._base import COMPILED_OBJECTIVE, Batch, Context, Method
 from oodml.methods._branches import Branches
 from oodml.methods._distillation import (
     DISTILLATIONS,
+    GAMMA,
     TOPOLOGIES,
     check_strength,
     distilled_pairs,
-    papers_gamma,
     relations,
 )
 from oodml.methods._objective import Spec, as_dict, check_objective, make_objective, own_groups, remembers
@@ -57,9 +57,10 @@ class S2SD(Method):
     instead of one average over all of it (table 14: (3, 3), (1, 1), (2, 2), (4, 1)).
 
     `variant` sets targets, feature_distill and pooling as the paper's abbreviations do (default MSDF); the three may
-    also be given one by one. Targets default to those of 512, 1024, 1536, 2048 wider than the embedding. `gamma` is
-    50, and 5 on SOP. `pooling="avg+max"` reaches only the branches and the distilled feature. `setup="joint"` trains
-    the branches without distillation, `setup="concurrent"` the base head alone on detached features (table 7).
+    also be given one by one. Targets default to those of 512, 1024, 1536, 2048 wider than the embedding. The
+    papers take `gamma` 5 on SOP. `pooling="avg+max"` reaches only the branches and the distilled feature.
+    `setup="joint"` trains the branches without distillation, `setup="concurrent"` the base head alone on detached
+    features (table 7).
     `nested_lr="base"` trains the losses' own parameters (β, proxies) at the base rate, as the authors' code does:
     the published numbers around margin have it, proxies hardly move with it.
     """
@@ -71,7 +72,7 @@ class S2SD(Method):
         targets: Sequence[int] | None = None,
         feature_distill: bool | None = None,
         pooling: str | None = None,
-        gamma: float | None = None,
+        gamma: float = GAMMA,
         temperature: float = 1.0,
         distillation: str = "r-kl",
         topology: str = "multi",
@@ -151,8 +152,6 @@ class S2SD(Method):
 
     def setup(self, context: Context) -> None:
         super().setup(context)
-        if self.gamma is None:
-            self.gamma = papers_gamma(context.dataset)
         if self.feature_start is None:
             self.feature_start = min(FEATURE_START, context.total_steps // 10)
         self.branches = Branches(context.feature_dim, self._widths(context.embedding_dim), self.layers)

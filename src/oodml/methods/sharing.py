@@ -14,15 +14,14 @@ from oodml.methods import register_method
 from oodml.methods._across import AS_BASE, SharedTask
 from oodml.methods._base import Batch, Context, Method
 from oodml.methods._decorrelation import make_regressor, predicted_correlation, scaled_weight
-from oodml.methods._groups import classes_per_group, papers_groups, standardised
+from oodml.methods._groups import GROUPS, classes_per_group, standardised
 from oodml.methods._objective import Spec, check_loss_base, make_objective, own_groups
 from oodml.models.embedder import Embedder, Outputs, Pooled
 from oodml.models.heads import Head
 
 DISCRIMINATIVE, SHARED = "discriminative", "shared"
 VARIANTS = ("discr", "shared", "both", "both+sep", "both+sep+decor")
-GAMMA = {"cub200": 2000.0}
-GAMMA_ELSEWHERE = 500.0  # CARS, and the best of table 7b
+GAMMA = 500.0  # of encoders of 128 dimensions: the best of table 7b, on CARS
 
 
 @register_method(
@@ -44,12 +43,12 @@ class Sharing(Method):
     `variant` (table 7a): "discr" and "shared" train one encoder of the full size on one task, "both" on both in turn;
     "both+sep" two encoders; "both+sep+decor" decorrelates them too. `triplets` (table 8a): "shared"; "groups" of
     k-means on the features, standardised by class unless `standardise=False`, made anew every `regroup_every` epochs
-    (`groups`: 30 on CUB, 150 on CARS, 50 elsewhere), in batches with as many images per group as others per class;
-    "min-dap": the nearest sample of another class is the positive; "no-constraint": any three samples at random.
-    `sampling` (8b): "distance", "semihard" or "random". By distance, `positive` is drawn at random ("uniform") or by
-    the inverse density like the negative ("distance", algorithm 1 to the letter), and nothing beyond `upper` is drawn
-    (None: no cut; "base": the range of the base's own miner `distance`, else up to 1.4). `gamma` is the papers' 2,000
-    on CUB and 500 (CARS) elsewhere, for encoders of 128 dimensions, and (D/128)² times that for others.
+    (`groups`, 50 unless given; the papers take 30 on CUB, 150 on CARS), in batches with as many images per group as
+    others per class; "min-dap": the nearest sample of another class is the positive; "no-constraint": any three samples
+    at random. `sampling` (8b): "distance", "semihard" or "random". By distance, `positive` is drawn at random
+    ("uniform") or by the inverse density like the negative ("distance", algorithm 1 to the letter), and nothing beyond
+    `upper` is drawn (None: no cut; "base": the range of the base's own miner `distance`, else up to 1.4). `gamma` is
+    500 (the paper's on CARS; 2,000 on CUB) for encoders of 128 dimensions, and (D/128)² times that for others.
 
     φ* is trained with the base loss; after a loss without tuples (proxies) with triplets (squared distances, eq. 1) and
     semihard negatives; a loss over pairs (N-pair) sees one positive and 16 random negatives an anchor.
@@ -107,7 +106,7 @@ class Sharing(Method):
         super().setup(context)
         dim = context.embedding_dim // 2 if self.separate else context.embedding_dim
         if self.triplets == "groups":
-            groups = self.num_groups or papers_groups(context.dataset)
+            groups = self.num_groups or GROUPS
             self.num_groups = max(2, min(groups, context.num_images // 2))  # two images a group at least
         if self.variant != "shared":
             self.objective = make_objective(self.base, context, dim)
@@ -116,7 +115,7 @@ class Sharing(Method):
         if self.variant == "both+sep+decor":
             self.regressor = make_regressor(dim, self.hidden)
             if self.gamma is None:
-                self.gamma = scaled_weight(GAMMA.get(context.dataset, GAMMA_ELSEWHERE), dim)
+                self.gamma = scaled_weight(GAMMA, dim)
         # The group of each training image, and how mixed the groups were when they were made.
         self.register_buffer("group_of", torch.zeros(context.num_images, dtype=torch.int64))
         self.register_buffer("classes_a_group", torch.zeros(()))

@@ -124,7 +124,6 @@ def build_job(
         embedding_dim=int(config.embedding_dim or 0),
         feature_dim=backbone.feature_dim,
         total_steps=total_steps,
-        dataset=dataset.name,
         train=config.train or "all",
         lr=float(config.lr or 0),
         batch_size=int(config.batch_size or 0),

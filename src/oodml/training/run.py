@@ -168,7 +168,6 @@ def _write_tensors(job: Job, kept: dict[str, torch.Tensor], weights: dict[str, t
         "embedding_dim": context.embedding_dim,
         "feature_dim": context.feature_dim,
         "total_steps": context.total_steps,
-        "dataset": context.dataset,
     }
     seen, cut = job.dataset.transforms, job.dataset.image_size
     transforms = {"size": cut, "short_side": seen.short_side}

@@ -50,7 +50,7 @@ def plan(study: StudyConfig, splits: list[Split]) -> list[PlannedRun]:
 def _expand(study: StudyConfig, splits: list[Split]) -> Iterator[PlannedRun]:
     axes: list[dict[str, dict[str, Any]]] = [study.settings] if study.settings else []
     if study.backbones:
-        axes.append({name: {"backbone": name} for name in study.backbones})
+        axes.append({label: {"backbone": name} for label, name in study.backbones.items()})
     if study.embedding_dims:
         axes.append({f"d{size}": {"embedding_dim": size} for size in study.embedding_dims})
     for method, *points in product(study.methods, *(axis.items() for axis in axes)):

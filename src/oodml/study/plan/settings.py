@@ -59,7 +59,7 @@ class StudyConfig(_Part):
                     `teacher` of the method `distil` may be {"method": LABEL}, another method of the study
     settings        {label: run settings}: a further axis, e.g. {"SPC-2": {"samples_per_class": 2}, ...}
     seeds           one run for each
-    backbones, embedding_dims   further axes; None leaves them to `run`
+    backbones, embedding_dims   further axes; None leaves them to `run`. Backbones are names, or {label: name}
     shots, episodes few-shot adaptation of every trained run, with so many labelled images of each test class;
                     `few_shot`: further options of it, as of oodml.few_shot
     transfer        data sets whose default test classes every run is measured on too
@@ -73,7 +73,7 @@ class StudyConfig(_Part):
     methods: dict[str, str | dict[str, Any]] = Field(default_factory=dict)
     settings: dict[str, dict[str, Any]] | None = Field(default=None, min_length=1)
     seeds: list[int] = Field(default=[0], min_length=1)
-    backbones: list[str] | None = Field(default=None, min_length=1)
+    backbones: dict[str, str] | None = Field(default=None, min_length=1)
     embedding_dims: list[int] | None = Field(default=None, min_length=1)
     shots: list[int] | None = Field(default=None, min_length=1)
     episodes: int = Field(default=10, ge=1)
@@ -82,11 +82,15 @@ class StudyConfig(_Part):
     generic: list[str] | None = Field(default=None, min_length=1)
     run: dict[str, Any] = Field(default_factory=dict)
 
-    @field_validator("methods", mode="before")
+    @field_validator("methods", "backbones", mode="before")
     @classmethod
-    def _label_methods(cls, value: Any) -> Any:
+    def _label_each(cls, value: Any, info: ValidationInfo) -> Any:
         """A list of names is short for {name: name}."""
-        return {str(name): name for name in value} if isinstance(value, list | tuple) else value
+        if not isinstance(value, list | tuple):
+            return value
+        if info.field_name == "backbones":
+            _once([str(name) for name in value], info)
+        return {str(name): name for name in value}
 
     @field_validator("splits", mode="before")
     @classmethod
@@ -95,13 +99,10 @@ class StudyConfig(_Part):
             return OfficialSplits(**value) if "official" in value else BuildSplits(**value)
         return value
 
-    @field_validator("seeds", "backbones", "embedding_dims", "shots", "generic", mode="after")
+    @field_validator("seeds", "embedding_dims", "shots", "generic", mode="after")
     @classmethod
     def _each_once(cls, value: list[Any] | None, info: ValidationInfo) -> list[Any] | None:
-        twice = [each for each, count in Counter(value or ()).items() if count > 1]
-        if twice:
-            raise OodmlError(f"{info.field_name}: {twice[0]} is listed more than once. Name each once.")
-        return value
+        return _once(value, info)
 
     @field_validator("run", mode="after")
     @classmethod
@@ -170,6 +171,14 @@ def teacher_label(method: Any) -> str | None:
             return str(teacher["method"])
         method = method.get("base")
     return None
+
+
+def _once(value: Any, info: ValidationInfo) -> Any:
+    """A list without repetitions, or an error that names the first one."""
+    twice = [each for each, count in Counter(value or ()).items() if count > 1]
+    if twice:
+        raise OodmlError(f"{info.field_name}: {twice[0]} is listed more than once. Name each once.")
+    return value
 
 
 def _known(settings: dict[str, Any], where: str) -> dict[str, Any]:
