@@ -4,7 +4,8 @@ import pytest
 
 import oodml
 from oodml import OodmlError, RunConfig
-from oodml._presets import protocol_forms
+from oodml.config.protocol import written_out
+from oodml.recipes import Setup, recipe
 from oodml.shift import Split
 
 
@@ -101,7 +102,7 @@ def test_protocols_set_the_papers_numbers(protocol, dataset, dim, epochs):
     found = RunConfig(dataset=dataset, protocol=protocol, method="margin").resolved()
     assert (found.embedding_dim, found.epochs, found.lr, found.weight_decay) == (dim, epochs, 1e-5, 4e-4)
     assert (found.batch_size, found.samples_per_class, found.selection, found.schedule) == (112, 2, "test", "constant")
-    assert found.backbone == "resnet50" and found.frozen_bn is True
+    assert found.backbone == "resnet50.tv_in1k" and found.frozen_bn is True
     assert found.method == {
         "name": "plain",
         "loss": {"name": "margin", "normaliser": "triplets", "miner": {"name": "distance", "upper": None}},
@@ -152,9 +153,10 @@ def test_a_miner_that_the_user_names_has_its_published_form_too(method, miner, l
 def test_what_wraps_a_loss_has_it_in_the_published_form():
     published = {"name": "margin", "normaliser": "triplets", "miner": {"name": "distance", "upper": None}}
     teacher = {"name": "distil", "teacher": "run", "base": "margin"}
-    assert protocol_forms(teacher, "s2sd", "cub200") == {**teacher, "base": published}
+    on_cub = Setup("cub200", "resnet50.tv_in1k", 128)
+    assert written_out(teacher, recipe("s2sd"), on_cub) == {**teacher, "gamma": 50.0, "base": published}
     for memory in ({"base": "margin"}, {"base": "margin", "miner": "distance"}):
-        found = protocol_forms({"name": "crossbatch", "warmup": 7, **memory}, "revisiting", "cub200")
+        found = written_out({"name": "crossbatch", "warmup": 7, **memory}, recipe("revisiting"), on_cub)
         assert found == {"name": "crossbatch", "warmup": 7, "base": published}
 
 
@@ -165,6 +167,8 @@ def test_s2sd_under_the_protocols_is_the_published_one():
         "base": {"name": "multisimilarity", "qualifying_only": True},
         "nested_lr": "base",
         "feature_start": 1000,
+        "gamma": 50.0,
+        "targets": [512, 1024, 1536, 2048],
     }
     cars = RunConfig(dataset="cars196", protocol="oodml", method="s2sd").resolved().method
     assert cars["base"]["name"] == "rho" and cars["base"]["p_switch"] == 0.3

@@ -35,6 +35,7 @@ class Record:
     default_miner: str | None = None  # losses: the miner used unless another is given; None: it mines nothing
     has_parameters: bool = False  # losses: proxies, boundaries or centres that an optimiser must train
     search: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)  # hyperparameter -> sensible range
+    revision: int = 1  # raised whenever the same settings compute something else: part of a run's identity
     context: frozenset[str] = frozenset()  # arguments the package supplies, not hyperparameters
 
     def __post_init__(self) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from oodml import _presets
 from oodml.losses import list_losses, loss_record
 from oodml.miners import list_miners, miner_record
+from oodml.recipes import recipe
 
 PAGE = (Path(__file__).parents[2] / "docs" / "fidelity.md").read_text(encoding="utf-8")
 # A row may also point to options of another name, or to an argument of the call.
@@ -49,7 +49,11 @@ def test_every_objective_of_the_papers_has_a_row():
 
 @pytest.mark.parametrize(
     ("forms", "section"),
-    [(_presets._FORMS, "Objectives"), (_presets._FORMS_SOP, "Objectives"), (_presets._MINER_FORMS, "Miners")],
+    [
+        (recipe("revisiting").losses, "Objectives"),
+        (recipe("revisiting").losses_of_dataset["sop"], "Objectives"),
+        (recipe("revisiting").miners, "Miners"),
+    ],
 )
 def test_protocols_choose_what_the_page_says(forms, section):
     table = rows(section)

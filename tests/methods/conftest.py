@@ -13,13 +13,11 @@ FEATURES, CLASSES, BATCH, DIM = 12, 4, 16, 8
 class Prepared:
     """A method set up on cached features: batches, losses and optimiser steps as the loop makes them."""
 
-    def __init__(self, name, dim=DIM, dataset="", seed=0, dtype=torch.float32, classes=CLASSES, **options):
+    def __init__(self, name, dim=DIM, seed=0, dtype=torch.float32, classes=CLASSES, **options):
         torch.manual_seed(seed)
         self.method = oodml.make_method(name, **options)
         self.generator = torch.Generator().manual_seed(seed)
-        self.context = Context(
-            classes, dim, FEATURES, 100, dataset, "head", 1e-2, BATCH, 4 * BATCH, generator=self.generator
-        )
+        self.context = Context(classes, dim, FEATURES, 100, "head", 1e-2, BATCH, 4 * BATCH, generator=self.generator)
         self.method.setup(self.context)
         self.embedder = Embedder(None, self.method.heads(FEATURES), FEATURES)
         self.method.connect(self.embedder)

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -53,17 +54,71 @@ def test_each_distillation_equals_its_formula(name, temperature):
 
 
 def test_the_topologies_distil_the_pairs_they_name():
-    assert distilled_pairs("multi", 3) == [(0, 1), (0, 2), (0, 3)]
-    assert set(distilled_pairs("nested", 3)) == {(0, 1), (0, 2), (1, 2), (0, 3), (1, 3), (2, 3)}
-    assert distilled_pairs("chained", 3) == [(0, 1), (1, 2), (2, 3)]
+    assert distilled_pairs("multi", [4, 5, 6]) == [(0, 1), (0, 2), (0, 3)]
+    assert set(distilled_pairs("nested", [4, 5, 6])) == {(0, 1), (0, 2), (1, 2), (0, 3), (1, 3), (2, 3)}
+    assert distilled_pairs("chained", [4, 5, 6]) == [(0, 1), (1, 2), (2, 3)]
+    assert distilled_pairs("chained", [6, 4, 5]) == [(0, 2), (2, 3), (3, 1)]
+    assert distilled_pairs("chained-printed", [4, 5, 6]) == [(1, 0), (2, 1)]
 
 
-def run(step=10_000, dataset="", seed=0, embedding_dim=6, **options):
+def printed_pairs(topology, dims):
+    """The sums of equations 5, 7 and 8 with the paper's indices, dims[0] the base; "chained" as the text has it."""
+    m = len(dims) - 1
+    if topology == "multi":
+        return [(0, i) for i in range(1, m + 1)]
+    if topology == "nested":
+        indices = [(i, j) for i in range(m + 1) for j in range(1, m + 1)]
+        return [(i, j) for i, j in indices if j != i and dims[j] >= dims[i]]
+    if topology == "chained":
+        return [(i - 1, i) for i in range(1, m + 1)]
+    return [(i, i - 1) for i in range(1, m)]
+
+
+def slow_distillation(topology, spaces, gamma, t):
+    """The distillation terms of equations 5, 7 and 8, numbers and loops alone; eq. 7 divides by binom(m, m - 1)."""
+    m, b = len(spaces) - 1, len(spaces[0])
+    unit = [space / np.linalg.norm(space, axis=1, keepdims=True) for space in spaces]
+    total = 0.0
+    for i, j in printed_pairs(topology, [space.shape[1] for space in spaces]):
+        for row in range(b):
+            s = [sum(unit[i][row] * unit[i][k]) / t for k in range(b)]
+            g = [sum(unit[j][row] * unit[j][k]) / t for k in range(b)]
+            total += t**2 / b * kl(softmax(g), softmax(s))
+    return gamma / math.comb(m, m - 1) * total
+
+
+@pytest.mark.parametrize("widths", [(8,), (7, 8, 9, 10), (7, 8, 8, 10), (8, 8, 8, 8)])
+@pytest.mark.parametrize("topology", ["multi", "nested", "chained", "chained-printed"])
+def test_the_distillation_equals_the_equations_written_out_in_loops(topology, widths):
+    options = {"targets": widths, "feature_distill": False, "temperature": 0.6}
+    if topology == "chained-printed" and len(widths) == 1:
+        with pytest.raises(oodml.OodmlError, match="two widths or more, or use topology='chained'"):
+            run(topology=topology, **options)
+        return
+    method, embedder, batch, loss = run(topology=topology, gamma=20.0, **options)
+    without = run(topology=topology, gamma=0.0, **options)[3]
+    features = batch.inputs.detach()
+    spaces = [embedder.heads["embedding"](features), *method.branches(features)]
+    slow = slow_distillation(topology, [space.detach().double().numpy() for space in spaces], 20.0, 0.6)
+    assert (loss - without).item() == pytest.approx(slow, rel=1e-3)
+
+
+@pytest.mark.parametrize("topology", ["chained", "chained-printed"])
+def test_a_chain_ends_in_the_embedding_and_as_printed_begins_there(topology):
+    gradients = []
+    for gamma in (0.0, 20.0):
+        _, embedder, _, loss = run(topology=topology, gamma=gamma, targets=[7, 8, 9], feature_distill=False)
+        loss.backward()
+        gradients.append(embedder.heads["embedding"].weight.grad)
+    assert torch.allclose(*gradients) == (topology == "chained-printed")
+
+
+def run(step=10_000, seed=0, embedding_dim=6, **options):
     """An S2SD method on cached features: (method, embedder, batch, loss)."""
     torch.manual_seed(seed)
     method = oodml.make_method("s2sd", **{"targets": [8, 10], "base": "multisimilarity", **options})
     generator = torch.Generator().manual_seed(seed)
-    method.setup(Context(CLASSES, embedding_dim, FEATURES, 100, dataset, generator=generator))
+    method.setup(Context(CLASSES, embedding_dim, FEATURES, 100, generator=generator))
     embedder = Embedder(None, method.heads(FEATURES), FEATURES)
     width = 2 * FEATURES if embedder.needs_max else FEATURES
     inputs = torch.randn(BATCH, width, requires_grad=True)
@@ -72,7 +127,7 @@ def run(step=10_000, dataset="", seed=0, embedding_dim=6, **options):
     return method, embedder, batch, method.loss(batch, embedder, step)
 
 
-@pytest.mark.parametrize("topology", ["multi", "nested", "chained"])
+@pytest.mark.parametrize("topology", ["multi", "nested", "chained", "chained-printed"])
 @pytest.mark.parametrize("name", DISTILLATIONS)
 def test_the_loss_equals_the_equations(name, topology):
     method, embedder, batch, loss = run(distillation=name, topology=topology, gamma=3.0, temperature=0.7)
@@ -81,8 +136,8 @@ def test_the_loss_equals_the_equations(name, topology):
     objective = oodml.make_loss("multisimilarity")
     base, *auxiliary = [objective(space, batch.labels) for space in spaces]
     similar = [relations(space) for space in spaces]
-    pairs = distilled_pairs(topology, 2)
-    kd = sum(by_hand(name, similar[i], similar[j], 0.7) for i, j in pairs) / len(pairs)
+    pairs = printed_pairs(topology, [6, 8, 10])
+    kd = sum(by_hand(name, similar[i], similar[j], 0.7) for i, j in pairs) / 2
     kd += by_hand(name, similar[0], relations(features), 0.7)
     expected = (base + sum(auxiliary) / 2) / 2 + 3.0 * kd
     assert loss.item() == pytest.approx(expected.item(), rel=1e-4)
@@ -163,6 +218,19 @@ def test_finer_feature_windows_are_distilled_instead_of_the_average():
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(("window", "windows"), [((3, 3), 4), ((1, 1), 49), ((2, 2), 9), ((4, 1), 7)])
+def test_the_windows_of_table_14_move_by_their_own_size(window, windows):
+    """Appendix E.d lists sizes of windows; the feature maps of ResNet50 at 224 pixels are 7 x 7."""
+    method = oodml.make_method("s2sd", targets=[8], feature_windows=window)
+    method.setup(Context(CLASSES, 6, 5, 100))
+    maps = torch.rand(2, 5, 7, 7)
+    pooled = Embedder(Maps(), method.heads(5), 5).pool(maps).windows.reshape(2, 5, windows)
+    height, width = window
+    corners = [(y, x) for y in range(0, 7 - height + 1, height) for x in range(0, 7 - width + 1, width)]
+    means = [maps[:, :, y : y + height, x : x + width].mean((2, 3)) for y, x in corners]
+    torch.testing.assert_close(pooled, torch.stack(means, -1))
+
+
 def test_windows_larger_than_the_feature_maps_are_refused():
     method = oodml.make_method("s2sd", targets=[8], feature_windows=(5, 3))
     method.setup(Context(CLASSES, 6, 5, 100))
@@ -192,9 +260,8 @@ def test_joint_is_the_losses_without_distillation():
     assert run(setup="joint")[3].item() == pytest.approx(run(gamma=0.0)[3].item())
 
 
-def test_papers_defaults_depend_on_the_data_set_and_the_size():
-    assert run(dataset="sop")[0].gamma == 5
-    assert run(dataset="cub200")[0].gamma == 50
+def test_defaults_depend_on_the_size():
+    assert run()[0].gamma == 50
     assert run(targets=None, embedding_dim=512)[0].branches.widths == [1024, 1536, 2048]
     assert run()[0].feature_start == 10  # a tenth of a run of 100 steps
 
@@ -206,6 +273,14 @@ def test_nested_losses_keep_their_own_learning_rates(nested_lr):
     assert rates == ([1e-5, 5e-4] if nested_lr == "own" else [1e-5])
     ids = [id(p) for group in method.param_groups(1e-5) for p in group["params"]]
     assert len(ids) == len(set(ids)) == len(list(method.parameters()))
+
+
+def test_four_branches_of_one_width_are_four_teachers():
+    """Multi-B of figure 4A: four targets of 2,048 in place of four widths."""
+    method = run(variant="msda", targets=[16] * 4)[0]
+    assert method.branches.widths == [16] * 4
+    assert len({tuple(rows.flatten().tolist()) for rows in method.branches.first.weight.split(16)}) == 4
+    assert method.pairs == [(0, 1), (0, 2), (0, 3), (0, 4)]
 
 
 def test_every_head_has_its_own_copy_of_the_loss():

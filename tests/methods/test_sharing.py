@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 import oodml
 from oodml import OodmlError
-from oodml.methods._across import NEGATIVES, SAMPLERS, Across, SeveralAcross
+from oodml.methods._across import NEGATIVES, SAMPLERS, Across, AnyThree, SeveralAcross
 from oodml.methods._decorrelation import correlation, make_regressor, predicted_correlation, reverse, scaled_weight
 from oodml.methods._groups import classes_per_group, standardised
 from oodml.methods.sharing import VARIANTS
@@ -58,6 +58,66 @@ def test_without_a_constraint_any_three_samples_may_meet():
         a, p, n, mask = Across(sampling, constrained=False)(torch.randn(12, 4), labels)
         assert mask.all()
         assert all(len(set(triplet)) == 3 for triplet in zip(a.tolist(), p.tolist(), n.tolist(), strict=True))
+
+
+def test_by_distance_the_positive_can_be_drawn_as_the_negative_is():
+    """Algorithm 1 to the letter. Shared's mode "full" draws the negative first, and the positive of a third class."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(60) // 4
+    embeddings = F.normalize(torch.randn(60, 32, generator=generator) + 1, dim=1)
+    away = torch.cdist(embeddings, embeddings).masked_fill(labels[:, None] == labels, torch.inf)
+    ranks = away.argsort(1).argsort(1)
+    drawn = [Across("distance", generator=generator, positive="distance")(embeddings, labels) for _ in range(50)]
+    assert torch.stack([ranks[t.anchor, t.positive] for t in drawn]).float().median() < 6
+
+
+@pytest.mark.parametrize("base", ["margin", "triplet", {"name": "rho", "base": "margin"}])
+def test_without_a_constraint_anchor_positive_and_negative_are_drawn_at_random(prepared, base):
+    """NoConstr of table 8a: "anchors, positives and negatives are randomly sampled"."""
+    run = prepared("sharing", base=base, triplets="no-constraint")
+    miner = run.method.shared_objective.miner
+    assert isinstance(miner, AnyThree)
+    embeddings, labels = torch.randn(6, 4), torch.zeros(6, dtype=torch.int64)
+    drawn = [torch.stack(miner(embeddings, labels)[:3], 1) for _ in range(2000)]
+    assert any(len(triplets[:, 0].unique()) < 6 for triplets in drawn[:20])  # not each sample once
+    found, counts = torch.cat(drawn).unique(dim=0, return_counts=True)
+    assert len(found) == 6 * 5 * 4 and all(len(set(row)) == 3 for row in found.tolist())
+    assert ((counts - 100).abs() < 5 * 100**0.5).all()  # 12,000 triplets, 120 different ones
+    assert not miner(embeddings[:2], labels[:2]).mask.any()
+    assert torch.isfinite(run.loss(run.batch(turn=1)))
+
+
+def test_without_a_constraint_the_other_samplers_are_at_hand(prepared):
+    for sampling in ("distance", "semihard"):
+        miner = prepared("sharing", triplets="no-constraint", sampling=sampling).method.shared_objective.miner
+        assert isinstance(miner, Across) and (miner.sampling, miner.constrained) == (sampling, False)
+
+
+@pytest.mark.parametrize("triplets", ["shared", "groups", "min-dap"])
+@pytest.mark.parametrize(
+    ("base", "given", "lower", "upper"),
+    [
+        ("margin", {}, 0.5, 1.4),
+        ({"name": "margin", "miner": {"name": "distance", "upper": None}}, {}, 0.5, None),
+        ({"name": "margin", "miner": {"name": "distance", "lower": 0.4, "upper": 1.2}}, {}, 0.4, 1.2),
+        ({"name": "rho", "base": {"name": "margin", "miner": {"name": "distance", "upper": None}}}, {}, 0.5, None),
+        ({"name": "triplet", "miner": "semihard"}, {}, 0.5, 1.4),
+        ({"name": "triplet", "miner": "semihard"}, {"upper": None}, 0.5, None),
+        ("margin", {"upper": 1.3}, 0.5, 1.3),
+    ],
+)
+def test_the_shared_task_has_the_cut_of_its_base_or_its_own(prepared, triplets, base, given, lower, upper):
+    miner = prepared("sharing", base=base, triplets=triplets, **given).method.shared_objective.miner
+    assert (miner.lower, miner.upper) == (lower, upper)
+
+
+def test_the_cut_decides_which_negatives_are_drawn():
+    x = torch.zeros(4, 64)
+    angles = torch.tensor([0.0, 1.0, 1.6, 2.9])  # distances to the first: .96, 1.43, 1.99
+    x[:, 0], x[:, 1] = angles.cos(), angles.sin()
+    for nearest, upper, expected in ((False, 1.4, {1}), (False, None, {3}), (True, 1.4, {2, 3}), (True, None, {3})):
+        miner = Across("distance", nearest, generator=torch.Generator().manual_seed(0), upper=upper)
+        assert {miner(x, torch.arange(4)).negative[0].item() for _ in range(50)} == expected, (nearest, upper)
 
 
 def test_too_few_classes_for_a_triplet_are_masked():
@@ -201,6 +261,30 @@ def test_groups_are_made_from_the_features_and_used_as_labels(prepared, standard
     assert "group_of" in run.method.state_dict()
 
 
+def test_one_group_is_an_error(prepared):
+    run = prepared("sharing", triplets="groups", groups=3)
+    object.__setattr__(run.method.context, "cluster", lambda rows, k: torch.zeros(64, dtype=torch.int64))
+    pooled = run.embedder.pool(torch.randn(64, 12))
+    with pytest.raises(OodmlError, match="one group only"):
+        run.method.on_epoch_start(0, run.embedder, lambda: (pooled, torch.arange(64) % 4))
+
+
+def test_only_the_shared_task_asks_for_batches_by_group(prepared):
+    asked = {
+        variant: [
+            each is not None
+            for each in map(prepared("sharing", variant=variant, triplets="groups").method.batch_labels, (0, 1))
+        ]
+        for variant in ("both", "both+sep+decor")
+    }
+    assert asked == {"both": [False, True], "both+sep+decor": [False, True]}
+    assert prepared("sharing", variant="shared", triplets="groups").method.batch_labels(0) is not None
+    assert prepared("sharing", variant="discr", triplets="groups").method.batch_labels(0) is None
+    assert prepared("sharing").method.batch_labels(1) is None
+    wrapped = prepared("uniform_prior", base={"name": "sharing", "triplets": "groups"}).method
+    assert wrapped.batch_labels(1) is wrapped.inner.group_of
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_every_variant_gives_the_whole_embedding(prepared, variant):
     run = prepared("sharing", variant=variant)
@@ -229,6 +313,7 @@ def test_every_loss_can_be_the_base(prepared, base, triplets):
 def test_proxies_have_no_shared_triplets_and_rho_no_place_in_them(prepared):
     shared = prepared("sharing", base="proxynca").method.shared_objective
     assert (type(shared).__name__, shared.miner.sampling) == ("Triplet", "semihard")
+    assert shared.squared  # eq. 1
     method = prepared("sharing", base="rho").method
     assert type(method.objective.miner).__name__ == "Rho"
     assert isinstance(method.shared_objective.miner, Across)
@@ -246,6 +331,13 @@ def test_proxies_have_no_shared_triplets_and_rho_no_place_in_them(prepared):
         ({"gamma": 50.0, "variant": "both+sep"}, "weighs the decorrelation"),
         ({"base": "npair", "triplets": "min-dap"}, "looks at several pairs"),
         ({"base": "npair", "sampling": "semihard"}, "looks at several pairs"),
+        ({"base": "npair", "positive": "distance"}, "looks at several pairs"),
+        ({"positive": "nearest"}, "positive"),
+        ({"positive": "distance", "triplets": "min-dap"}, "draws positive and negative by distance"),
+        ({"positive": "distance", "sampling": "random"}, "draws positive and negative by distance"),
+        ({"base": "proxynca", "positive": "distance"}, "draws positive and negative by distance"),
+        ({"upper": "none"}, "None \\(no cut\\)"),
+        ({"upper": 0.2}, "lower <= upper"),
     ],
 )
 def test_what_makes_no_sense_is_refused_at_once(options, message):
@@ -260,16 +352,16 @@ def test_an_odd_embedding_cannot_be_halved():
 
 
 def test_gamma_is_the_papers_at_their_size(prepared):
-    assert prepared("sharing", dataset="cars196", dim=256).method.gamma == 500
-    assert prepared("sharing", dataset="cub200", dim=256).method.gamma == 2000
+    assert prepared("sharing", dim=256).method.gamma == 500
     assert scaled_weight(500, 64) == 125
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("sampling", SAMPLERS)
+@pytest.mark.parametrize("sampling", [*SAMPLERS, "any three"])
 def test_the_shared_task_compiles(sampling):
     generator = torch.Generator()
-    loss = oodml.make_loss("margin", num_classes=4, miner=Across(sampling, generator=generator), generator=generator)
+    miner = AnyThree(generator) if sampling == "any three" else Across(sampling, generator=generator)
+    loss = oodml.make_loss("margin", num_classes=4, miner=miner, generator=generator)
     embeddings, labels = torch.randn(16, 8, requires_grad=True), torch.arange(16) % 4
     generator.manual_seed(0)
     eager = loss(embeddings, labels)

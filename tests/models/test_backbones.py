@@ -167,6 +167,59 @@ def test_vit_map_is_the_class_token() -> None:
         torch.testing.assert_close(backbone(x)[:, :, 0, 0], tokens[:, 0])
 
 
+def official_clip_vit(x: Tensor, state: dict[str, Tensor]) -> Tensor:
+    """`encode_image` of CLIP's repository from timm's names: QuickGELU, layer norm before and after, projection."""
+
+    def norm(x: Tensor, name: str) -> Tensor:
+        return F.layer_norm(x, (768,), state[f"{name}.weight"], state[f"{name}.bias"], 1e-5)
+
+    def linear(x: Tensor, name: str) -> Tensor:
+        return x @ state[f"{name}.weight"].T + state[f"{name}.bias"]
+
+    patches = F.conv2d(x, state["patch_embed.proj.weight"], stride=32).flatten(2).mT
+    x = torch.cat([state["cls_token"].expand(len(x), -1, -1), patches], 1) + state["pos_embed"]
+    x = norm(x, "norm_pre")
+    for block in range(12):
+        at = f"blocks.{block}"
+        queries, keys, values = (
+            each.unflatten(-1, (12, 64)).transpose(1, 2)
+            for each in linear(norm(x, f"{at}.norm1"), f"{at}.attn.qkv").chunk(3, -1)
+        )
+        mixed = (queries @ keys.mT / 8).softmax(-1) @ values
+        x = x + linear(mixed.transpose(1, 2).flatten(2), f"{at}.attn.proj")
+        hidden = linear(norm(x, f"{at}.norm2"), f"{at}.mlp.fc1")
+        x = x + linear(hidden * (1.702 * hidden).sigmoid(), f"{at}.mlp.fc2")
+    return norm(x[:, 0], "norm") @ state["head.weight"].T
+
+
+def test_clip_is_the_projected_embedding_of_the_official_network(monkeypatch) -> None:
+    backbone = make_backbone("clip_vit_b32", pretrained=False, seed=2).double().eval()
+    state = backbone.body.model.state_dict()
+    for value in state.values():  # timm's initial layer scales and biases would hide half of the network
+        value += 0.02 * torch.randn(value.shape, generator=torch.Generator().manual_seed(value.numel()))
+    state["head.bias"].zero_()  # as in the published weights
+    x = pictures(2, 224).double()
+    with torch.inference_mode():
+        found = backbone(x)
+        expected = official_clip_vit((x - backbone.mean) / backbone.std, state)
+    assert found.shape == (2, 512, 1, 1) and backbone.feature_dim == 512 and not backbone.pretrained
+    torch.testing.assert_close(found[:, :, 0, 0], expected)
+    assert backbone.mean.flatten().tolist() == pytest.approx([0.48145466, 0.4578275, 0.40821073])
+    monkeypatch.setattr("oodml.models.backbones._hub._reachable", lambda: False)
+    monkeypatch.setattr("oodml.models.backbones._hub._cached_file", lambda config: None)
+    with pytest.raises(
+        OodmlError, match=r"'clip_vit_b32', which are timm's 'vit_base_patch32_clip_quickgelu_224\.openai"
+    ):
+        make_backbone("clip_vit_b32")
+
+
+def test_a_file_of_clip_keeps_its_projection(tmp_path) -> None:
+    model = make_backbone("clip_vit_b32", pretrained=False, seed=2).body.model
+    torch.save(model.state_dict(), tmp_path / "clip.pth")
+    loaded = make_backbone("clip_vit_b32", weights=tmp_path / "clip.pth", seed=3)
+    assert loaded.pretrained and torch.equal(loaded.body.model.head.weight, model.head.weight)
+
+
 def test_frozen_batchnorm_keeps_statistics_and_trains_the_affine_part() -> None:
     backbone = freeze_batchnorm(make_backbone("tiny"))
     for candidate in (backbone, copy.deepcopy(backbone), pickle.loads(pickle.dumps(backbone))):

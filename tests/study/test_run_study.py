@@ -26,6 +26,7 @@ from oodml.study.presets import load_preset_or_file
 from oodml.study.running import prepare
 from oodml.study.store import Store
 from oodml.training import EpisodeScore, FewShot, transfer
+from oodml.training.pretrained import PUBLISHED
 
 
 def test_a_study_is_trained_scored_and_summed_up(trained):
@@ -431,6 +432,17 @@ def test_generic_encoders_are_scored_again_when_the_splits_change_under_their_na
     for metric in ("recall@1", "recall@1:matched", "nmi"):
         np.testing.assert_array_equal(changed.scores(metric), fresh.scores(metric))
     assert not np.array_equal(changed.scores("nmi"), before.scores("nmi"))
+
+
+def test_a_generic_encoder_is_scored_again_when_its_name_stands_for_another_network(
+    noise, study, tmp_path, monkeypatch
+):
+    settings = study(methods=[], generic=["short"])
+    monkeypatch.setitem(PUBLISHED, "short", "tf_efficientnet_lite0")
+    oodml.run_study(settings, tmp_path / "study", quiet=True)
+    monkeypatch.setitem(PUBLISHED, "short", "tiny")
+    oodml.run_study(settings, tmp_path / "study", quiet=True)
+    assert json.loads((tmp_path / "study/scored/short.json").read_text())["backbone"] == "tiny"
 
 
 @pytest.fixture

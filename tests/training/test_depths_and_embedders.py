@@ -153,7 +153,7 @@ def test_a_method_of_several_batches_heads_and_optimisers_needs_nothing_of_the_l
 ):
     options = {"method": "alternating-test", "checkpoint_every": 2, "eval_every": 4, "steps": 8}
     whole = train(settings(out=str(tmp_path / "whole"), **options))
-    assert whole.data["steps_per_epoch"] == 48 // 16 // 2
+    assert whole.data["steps_per_epoch"] == 48 // 16
     with killed_after(5), pytest.raises(RuntimeError, match="killed"):
         train(settings(out=str(tmp_path / "killed"), **options))
     resumed = train(settings(out=str(tmp_path / "killed"), **options))

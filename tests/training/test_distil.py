@@ -75,3 +75,17 @@ def test_a_teacher_that_is_no_run_is_refused_before_any_data_is_read(settings, t
 def test_an_unknown_distillation_is_refused():
     with pytest.raises(oodml.OodmlError, match="r-kl"):
         oodml.make_method("distil", teacher="x", distillation="rkl")
+
+
+def test_a_teacher_named_by_its_run_is_looked_for_next_to_the_student(settings, tmp_path):
+    method = {"name": "distil", "teacher": {"run": "teacher"}, "base": "margin", "gamma": 1.0}
+    student = settings(method=method, out=str(tmp_path / "runs" / "student"))
+    with pytest.raises(oodml.OodmlError, match=r"The teacher teacher is not a finished run in .*runs: train it there"):
+        oodml.train(student)
+    oodml.train(settings(out=str(tmp_path / "runs" / "teacher"), embedding_dim=16))
+    assert oodml.train(student).scores
+
+
+def test_a_label_is_refused_outside_of_a_study(settings):
+    with pytest.raises(oodml.OodmlError, match=r'or in a study \{"method": LABEL\}'):
+        settings(method={"name": "distil", "teacher": {"method": "wide"}})

@@ -20,7 +20,7 @@ ON_PICTURES = {**METHODS, "mixup-stages": {"name": "mixup", "layers": ["input", 
 def test_a_killed_run_goes_on_as_if_it_had_not_been(name, settings, killed_after, facts, tmp_path):
     shared = {"method": ON_PICTURES[name], "steps": 5, "checkpoint_every": 1, "eval_every": 5, "metrics": ("recall@1",)}
     whole = train(settings(out=str(tmp_path / "whole"), **shared))
-    with killed_after(3), pytest.raises(RuntimeError, match="killed"):
+    with killed_after(4), pytest.raises(RuntimeError, match="killed"):
         train(settings(out=str(tmp_path / "killed"), **shared))
     resumed = train(settings(out=str(tmp_path / "killed"), **shared))
     assert facts(resumed) == facts(whole)

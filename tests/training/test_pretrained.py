@@ -9,13 +9,13 @@ from torch import nn
 
 import oodml
 from oodml import OodmlError, Split
-from oodml.models import Backbone, make_backbone
+from oodml.models import Backbone, list_backbones, make_backbone
 from oodml.shift import save_splits
 from oodml.study import load_study
 from oodml.study.encoders import score_pretrained
 from oodml.study.plan import save_plan
 from oodml.study.store import Store
-from oodml.training.pretrained import PUBLISHED, encoder_specs, fit_whitening, input_side, read_splits
+from oodml.training.pretrained import PUBLISHED, encoder_specs, fit_whitening, input_side, read_splits, scored_by
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +101,7 @@ OPENAI = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.275777
 @pytest.mark.parametrize(
     ("name", "normalisation", "trained_at", "used_at", "dim"),
     [
-        ("clip", OPENAI, 224, 224, 768),
+        ("clip", OPENAI, 224, 224, 512),
         ("bit-21k", HALF, 224, 224, 2048),
         ("bit-1k", HALF, 448, 224, 2048),
         ("efficientnet-b0", IMAGENET, 224, 224, 1280),
@@ -115,7 +115,7 @@ def test_the_papers_encoders_see_pictures_as_they_were_trained_to(name, normalis
     from oodml.models.backbones._timm import import_timm
 
     (spec,) = encoder_specs([name])
-    assert name == "swav" or import_timm().models.is_model_pretrained(spec["name"])
+    assert spec["name"] in list_backbones() or import_timm().models.is_model_pretrained(spec["name"])
     model = make_backbone(spec["name"], pretrained=False)
     assert (tuple(model.mean.flatten().tolist()), tuple(model.std.flatten().tolist())) == (
         pytest.approx(normalisation[0]),
@@ -159,8 +159,16 @@ def test_encoders_enter_the_table_of_a_study(data, splits, tmp_path):
     assert set(table.kinds.values()) == {"generic"}
     alone = oodml.evaluate_pretrained(data, splits, [make_backbone("tiny")], forms=["normalised"], quiet=True)
     assert held[0]["splits"]["hard"]["recall@1"] == pytest.approx(alone[1].scores["recall@1"])
+    assert held[0]["backbone"] == "tiny"
     with pytest.raises(OodmlError, match="holds no study with splits"):
         score_pretrained(tmp_path / "none", ["tiny"])
+
+
+def test_scores_of_the_former_clip_are_not_those_of_todays():
+    assert scored_by("clip", {"backbone": "clip_vit_b32"})
+    assert not scored_by("clip", {}), "before the backbone was written: 768-d, GELU"
+    assert scored_by("dinov2", {}) and scored_by("tiny", {})
+    assert not scored_by("dinov2", {"backbone": "tiny"})
 
 
 def test_the_commands_print_tables_and_json(data, splits, tmp_path, settings):

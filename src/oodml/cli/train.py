@@ -33,7 +33,9 @@ def train_command(
     steps: int | None = typer.Option(None, help="... or in steps."),
     batch_size: int | None = typer.Option(None, help="Images a batch, over all processes."),
     lr: float | None = typer.Option(None, help="Learning rate."),
-    protocol: str | None = typer.Option(None, help="A paper's settings: revisiting, oodml, s2sd, sharing."),
+    protocol: str | None = typer.Option(
+        None, help="A paper's settings: revisiting, s2sd, oodml, sharing, or revisiting-printed, ... as printed."
+    ),
     selection: str | None = typer.Option(None, help="val, val-then-full, last, or test (the papers' habit)."),
     seed: int | None = typer.Option(None, min=0, help="The seed everything random derives from."),
     folder: str | None = typer.Option(None, "--out", help="The run's folder; an unfinished run in it goes on."),

@@ -55,14 +55,13 @@ def check_batches(batch_size: int, samples_per_class: int, sampler: str | Mappin
 
 
 def check_backbone(name: str) -> None:
-    """Raise for a name that neither this package nor timm knows."""
+    """Raise for a name, or a tag of timm's weights, that neither this package nor timm knows."""
     from oodml.models import list_backbones
 
     if name not in list_backbones():
-        from oodml.models.backbones._timm import import_timm, unknown_backbone
+        from oodml.models.backbones._timm import check_timm_name
 
-        if not import_timm().is_model(name):
-            raise unknown_backbone(name, list_backbones())
+        check_timm_name(name, list_backbones())
 
 
 SCHEDULES = ("constant", "cosine", "step")

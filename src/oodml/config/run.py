@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from contextvars import ContextVar
 from pathlib import Path
@@ -11,25 +10,21 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from oodml._errors import OodmlError, unknown_name
-from oodml._presets import (
-    PROTOCOLS,
-    default_backbone,
-    default_values,
-    protocol_batch,
-    protocol_forms,
-    protocol_values,
-    protocol_warmup,
-)
 from oodml.config.checks import check_backbone, check_batches, check_depth, check_loggers, check_schedule, check_views
-from oodml.config.datasets import dataset_identity, with_absolute_root
-from oodml.config.reading import explain_settings, read_settings, write_settings
-from oodml.config.splits import as_split, split_key, split_mapping
-
-# Where and how a run happens, not what it computes: no part of its identity.
-NOT_HASHED = (
-    *("out", "device", "workers", "quiet", "logger", "checkpoint_every", "log_every", "compile", "grad_cache"),
-    "protocol",  # its values are written out
+from oodml.config.datasets import with_absolute_root
+from oodml.config.defaults import default_backbone, default_values
+from oodml.config.identity import run_hash
+from oodml.config.protocol import (
+    applied,
+    batch_values,
+    check_protocol,
+    warmup_epochs,
+    warn_without_numbers,
+    written_out,
 )
+from oodml.config.reading import explain_settings, read_settings, write_settings
+from oodml.config.splits import as_split, split_mapping
+from oodml.recipes import Setup
 
 _TRAINED = ContextVar("_TRAINED", default=False)  # whether the settings at hand are read from a finished run
 
@@ -45,11 +40,15 @@ class RunConfig(BaseModel):
     epochs/steps  the length, one or the other
     head_lr       learning rate of the heads; None: `lr`
     warmup        epochs at the start in which the backbone stands still
+    cache_side    training views are cut from images of at most this short side in pixels; None: that of evaluation,
+                  256 for photographs
     precision     "fp32", "bf16" (mixed), or "auto": bf16 on a GPU
     selection     "val": best epoch on held-out train classes; "val-then-full": that epoch, then a run on all of them;
                   "last"; "test": best test epoch, the papers' habit
     eval_every    epochs between evaluations (with `steps`: steps; None: ten even points)
     grad_cache    images a chunk of the backbone pass, for batches beyond memory; the loss stays that of the full batch
+    protocol      a paper's settings by name, with the numbers that it has for the dataset of that name;
+                  {"name": "oodml", "numbers": "cub200"}: with those of another (a folder of the same images)
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True, allow_inf_nan=False)
@@ -78,13 +77,14 @@ class RunConfig(BaseModel):
     views: int | None = Field(default=None, ge=0)
     crop_scale: tuple[float, float] | None = None
     transform: Literal["resized-crop", "crop"] | None = None
+    cache_side: int | None = Field(default=None, ge=1, le=65_536)
     selection: Literal["val", "val-then-full", "last", "test"] | None = None
     selection_metric: str = "recall@1"
     eval_every: int | None = Field(default=None, ge=1)
     metrics: tuple[str, ...] | None = Field(default=None, min_length=1)
     grad_cache: int | None = Field(default=None, ge=1)
     seed: int = Field(default=0, ge=0)
-    protocol: str | None = None
+    protocol: str | dict[str, Any] | None = None
     out: str | None = None
     device: str = "auto"
     workers: int | None = Field(default=None, ge=0)
@@ -124,9 +124,9 @@ class RunConfig(BaseModel):
 
     @field_validator("protocol", mode="after")
     @classmethod
-    def _known_protocol(cls, value: str | None) -> str | None:
-        if value is not None and value not in PROTOCOLS:
-            raise unknown_name("protocol", value, PROTOCOLS)
+    def _known_protocol(cls, value: str | dict[str, Any] | None) -> str | dict[str, Any] | None:
+        if value is not None:
+            check_protocol(value)
         return value
 
     @model_validator(mode="after")
@@ -146,6 +146,8 @@ class RunConfig(BaseModel):
         from oodml.methods import make_method
 
         make_method(values["method"]).check(values["embedding_dim"], values["train"])
+        if self.protocol is not None:
+            warn_without_numbers(self.protocol, self.dataset_name)
         return self
 
     @property
@@ -157,7 +159,8 @@ class RunConfig(BaseModel):
         from oodml.methods import method_spec
 
         chosen = {name: value for name in type(self).model_fields if (value := getattr(self, name)) is not None}
-        protocol = protocol_values(self.protocol, self.dataset_name) if self.protocol else {}
+        recipe, numbers = applied(self.protocol, self.dataset_name) if self.protocol is not None else (None, None)
+        protocol = recipe.run(numbers, self.backbone) if recipe else {}
         if self.steps is not None:
             protocol.pop("epochs", None)
         known = {"train": "all", "method": "margin", **protocol, **chosen}
@@ -167,12 +170,13 @@ class RunConfig(BaseModel):
             defaults.pop("epochs", None)
             defaults.pop("steps", None)
         values = {**dict.fromkeys(type(self).model_fields), **defaults, **known}
-        if self.protocol:
-            values["method"] = protocol_forms(method_spec(values["method"]), self.protocol, self.dataset_name)
-            batch = protocol_batch(values["method"], self.protocol)
+        if recipe:
+            setup = Setup(numbers, values["backbone"], values["embedding_dim"])
+            values["method"] = written_out(method_spec(values["method"]), recipe, setup)
+            batch = batch_values(values["method"], recipe)
             values.update({name: value for name, value in batch.items() if getattr(self, name) is None})
             if self.warmup is None:
-                values["warmup"] = protocol_warmup(values["method"], self.protocol, self.dataset_name)
+                values["warmup"] = warmup_epochs(values["method"], recipe, numbers)
         return values
 
     def resolved(self) -> RunConfig:
@@ -183,15 +187,8 @@ class RunConfig(BaseModel):
         return type(self)(**{**values, "method": method_spec(values["method"]), "protocol": None})
 
     def hash(self) -> str:
-        """What identifies the run: all settings that change its result, the split by its content."""
-        values = self.resolved().as_dict()
-        values["split"] = split_key(self.split)
-        options = dataset_identity(self.dataset)
-        values["dataset"] = options if len(options) > 1 else self.dataset_name
-        values["weights"] = None if self.weights is None else _absolute(self.weights)  # however the path is written
-        # A setting left open says nothing: dropped, so that settings added later do not rename the runs of today.
-        values = {name: value for name, value in values.items() if value is not None and name not in NOT_HASHED}
-        return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
+        """The name of the run: a hash of all that changes its result, see `oodml.config.identity`."""
+        return run_hash(self)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, as JSON and YAML have it; a Split object as its class names."""

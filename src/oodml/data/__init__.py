@@ -8,6 +8,7 @@ from oodml.data._dataset import Dataset, DefaultSplit, Transforms, build_dataset
 from oodml.data._folders import PICTURE_EXTENSIONS, every_picture
 from oodml.data._load import load_dataset, make_batch_sampler
 from oodml.data._registries import (
+    batch_sampler_record,
     batch_sampler_records,
     dataset_records,
     list_batch_samplers,
@@ -32,6 +33,7 @@ __all__ = [
     "Source",
     "TarSource",
     "Transforms",
+    "batch_sampler_record",
     "batch_sampler_records",
     "build_dataset",
     "dataset_records",

@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import warnings
 import zlib
-from dataclasses import dataclass
+from bisect import bisect_right
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +35,7 @@ class PixelCache:
     heights: np.ndarray
     widths: np.ndarray
     failed: list[dict[str, str]]  # name and reason of the others
+    shrunk: bool = True  # whether an original may be larger than its form here
 
     def take(self, rows: np.ndarray, names: set[str]) -> PixelCache:
         """The pictures at positions `rows` of the data set, renumbered; `names` are theirs."""
@@ -42,7 +44,23 @@ class PixelCache:
         there = np.flatnonzero(self.rows[place] == rows)
         kept = place[there]
         failed = [f for f in self.failed if f["name"] in names]
-        return PixelCache(self.pixels, there, self.starts[kept], self.heights[kept], self.widths[kept], failed)
+        starts, heights, widths = self.starts[kept], self.heights[kept], self.widths[kept]
+        return replace(self, rows=there, starts=starts, heights=heights, widths=widths, failed=failed)
+
+    def side_within(self, limit: int, short_side: int, wanted: int) -> int:
+        """The largest short side up to `wanted` at which these images surely take at most `limit` bytes.
+
+        They are cached at `short_side` here. Those that reach it may come from originals of any size and are taken to
+        grow; the result depends on the images alone, not on the machine.
+        """
+        grows = np.minimum(self.heights, self.widths) >= short_side
+
+        def size(side: int) -> int:  # the long side was rounded down, so the original's is below one pixel more
+            heights, widths = (np.where(grows, (n + 1) * side // short_side, n) for n in (self.heights, self.widths))
+            return int((heights * -(-widths // CHUNK_PIXELS)).sum()) * CHUNK_BYTES
+
+        sides = range(short_side, wanted + 1)
+        return sides[max(0, bisect_right(sides, limit, key=size) - 1)]
 
 
 def open_or_build(ds: Dataset, short_side: int, workers: int | None = None, quiet: bool = False) -> PixelCache:
@@ -94,7 +112,7 @@ def read_cache(folder: Path, check_pixels: bool = False) -> PixelCache | None:
         if check_pixels and meta["pixels_sum"] != _sum_of_pictures(pixels, index):
             return None
         rows, starts, heights, widths = index
-        return PixelCache(pixels, rows, starts, heights, widths, meta["failed"])
+        return PixelCache(pixels, rows, starts, heights, widths, meta["failed"], meta.get("shrunk", True))
     except (OSError, ValueError, KeyError, EOFError, TypeError):
         return None
 
@@ -117,6 +135,7 @@ def _build(ds: Dataset, folder: Path, short_side: int, workers: int | None, quie
             "bytes": (temporary / "pixels.bin").stat().st_size,
             "index_crc": _crc(index),
             "pixels_sum": _combine([report.sums[i] for i in order]),
+            "shrunk": any(report.shrunk),
             "failed": report.failed,
         }
         write_json(temporary / "meta.json", meta)

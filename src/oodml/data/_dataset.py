@@ -34,6 +34,9 @@ class Transforms:
     Training, `train="crop"`: the picture is squeezed to `short_side` × `short_side` and a random `size` × `size`
     window is cut, then flipped (Sharing Matters).
     Evaluation: the short side is resized to `short_side`, then the centre `size` × `size` is cut.
+
+    `cache_side`: training views are cut from images whose short side is at most this (None: `short_side`). An image
+    that is no larger is kept as it is, so that its training views are those of the original.
     """
 
     size: int = 224
@@ -42,6 +45,7 @@ class Transforms:
     crop_ratio: tuple[float, float] = (3 / 4, 4 / 3)
     flip: float = 0.5
     train: str = "resized-crop"
+    cache_side: int | None = None
 
     def __post_init__(self) -> None:
         low, high = self.crop_scale
@@ -58,6 +62,15 @@ class Transforms:
             )
         if self.train not in ("resized-crop", "crop"):
             raise unknown_name("training transform", self.train, ("resized-crop", "crop"))
+        if self.cache_side is not None and self.cache_side < self.short_side:
+            raise OodmlError(
+                f"cache_side {self.cache_side} is smaller than the short side of evaluation views, {self.short_side}: "
+                f"take a larger one, or leave it out for {self.short_side}."
+            )
+
+    def override(self, **values: Any) -> Transforms:
+        """These transforms with those of `values` that are not None."""
+        return replace(self, **{name: value for name, value in values.items() if value is not None})
 
 
 @dataclass(frozen=True, eq=False)

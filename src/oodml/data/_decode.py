@@ -40,6 +40,7 @@ class Report(NamedTuple):
     heights: list[int]
     widths: list[int]
     sums: list[int]
+    shrunk: list[bool]  # whether the image was larger
     failed: list[dict[str, str]]
 
     def extend(self, other: Report) -> None:
@@ -51,7 +52,7 @@ def decode_all(ds: Dataset, path: Path, short_side: int, workers: int | None, qu
     blocks = [range(i, min(i + _BLOCK, len(ds))) for i in range(0, len(ds), _BLOCK)]
     if workers is None:
         workers = 1 if isinstance(ds.source, ArraySource) else cores()
-    total = Report([], [], [], [], [], [])
+    total = Report([], [], [], [], [], [], [])
     path.touch()
     with (
         _mapper(min(workers, len(blocks)), (ds.source, path, short_side)) as results,
@@ -120,10 +121,11 @@ class _Writer:
         os.close(self.handle)
 
     def decode(self, block: range) -> Report:
-        report = Report([], [], [], [], [], [])
+        report = Report([], [], [], [], [], [], [])
         for i in block:
             try:
-                picture = shrink(self.source.image(i, self.short_side), self.short_side)
+                original = self.source.image(i, self.short_side)
+                picture = shrink(original, self.short_side)
             except Exception as error:  # Pillow raises many kinds for a broken file
                 if _may_pass(error):
                     raise _not_now(self.source.name(i), error) from error
@@ -136,6 +138,7 @@ class _Writer:
             report.heights.append(picture.height)
             report.widths.append(picture.width)
             report.sums.append(word_sum(np.frombuffer(content, dtype=np.uint8)))
+            report.shrunk.append(picture.size != original.size)
         return report
 
     def _write(self, content: bytes) -> int:

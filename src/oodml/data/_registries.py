@@ -18,3 +18,4 @@ dataset_records = DATASETS.records
 register_batch_sampler = BATCH_SAMPLERS.register
 list_batch_samplers = BATCH_SAMPLERS.names
 batch_sampler_records = BATCH_SAMPLERS.records
+batch_sampler_record = BATCH_SAMPLERS.__getitem__

@@ -36,7 +36,10 @@ class Source(Protocol):
         ...
 
     def image(self, i: int, shrink_to: int | None = None) -> Image.Image:
-        """Picture `i`, upright, RGB. `shrink_to`: a short side at which a quicker, smaller decoding is welcome."""
+        """Picture `i`, upright, RGB.
+
+        `shrink_to`: a quicker decoding at a smaller size is welcome, of at least twice this short side.
+        """
         ...
 
     def fingerprint(self) -> str:

@@ -27,6 +27,7 @@ from oodml.data.augment import (
     view_padded,
 )
 
+TRAINING_BYTES = 48 * 2**30  # that the images may take which training views are cut from, where they are larger
 _GPU_SHARE = 0.6  # of the free memory that pictures may take; the network needs the rest
 _GPU_BATCH = 256  # views made at once: larger batches would only need more memory
 
@@ -45,11 +46,14 @@ def load_images(
     A picture that cannot be read is left out and named in a warning (an error with `strict`); `Images.dataset` is the
     data set without those, and all positions refer to it. `short_side` (default: the transforms') is the size pictures
     are shrunk to; `transforms` replaces the data set's own, there too; `workers` decode (default: one a core).
+    Where the transforms' `cache_side` is larger, training views are cut from a second cache of that side, or of the
+    largest at which it surely takes at most 48 GiB, which a warning and the data set's notes then say.
     """
     ds = ds if transforms is None else replace(ds, transforms=transforms)
     short_side = ds.transforms.short_side if short_side is None else short_side
     if short_side < 1:
         raise OodmlError(f"short_side must be at least 1 pixel, got {short_side}.")
+    whole = ds
     cache = open_or_build(ds, short_side, workers, quiet)
     if cache.failed:
         shown = "; ".join(f"{f['name']} ({f['reason']})" for f in cache.failed[:5])
@@ -59,7 +63,29 @@ def load_images(
             raise OodmlError(f"{problem} Replace or remove them; training and features go on without them.")
         warnings.warn(f"{problem} They are left out.", stacklevel=2)
         ds = ds.subset(cache.rows)
-    return Images(ds, cache, pick_device(device))
+    wanted, larger = ds.transforms.cache_side or 0, None
+    if cache.shrunk and wanted > short_side:
+        side = cache.side_within(TRAINING_BYTES, short_side, wanted)
+        if side < wanted:
+            note = (
+                f"Training views of {ds.name!r} are cut from images of a short side of {side} pixels, not "
+                f"{wanted}: at {wanted} these {len(ds)} images could take more than {TRAINING_BYTES / 2**30:g} GiB."
+            )
+            warnings.warn(note, stacklevel=2)
+            ds = replace(ds, notes=(*ds.notes, note))
+        larger = _larger_cache(whole, cache, side, workers, quiet) if side > short_side else None
+    return Images(ds, cache, pick_device(device), larger)
+
+
+def _larger_cache(ds: Dataset, cache: PixelCache, side: int, workers: int | None, quiet: bool) -> PixelCache | None:
+    """The images of `cache` at a larger short side; None where that shows no more of any of them."""
+    larger = open_or_build(ds, side, workers, quiet)
+    if not np.array_equal(larger.rows, cache.rows):
+        raise OodmlError(
+            f"Of {ds.name!r} other images can be read at a short side of {side} pixels than at the smaller one of "
+            "evaluation: repair or remove the images that cannot be read, or leave cache_side out."
+        )
+    return larger if (larger.heights > cache.heights).any() else None
 
 
 class Images:
@@ -67,15 +93,26 @@ class Images:
 
     On a GPU all pictures live in its memory when they fit; otherwise every batch is gathered from the memory-mapped
     file into pinned memory and copied. Mean and standard deviation belong to the network, not here.
+
+    `larger`: the same images with a larger short side, for training views alone, so that evaluation views are the same
+    with and without it. `room`: bytes of a GPU's memory that may be taken (default: a share of what is free).
     """
 
-    def __init__(self, dataset: Dataset, cache: PixelCache, device: torch.device) -> None:
+    def __init__(
+        self,
+        dataset: Dataset,
+        cache: PixelCache,
+        device: torch.device,
+        larger: PixelCache | None = None,
+        room: float | None = None,
+    ) -> None:
         self.dataset, self.device, self.transforms = dataset, device, dataset.transforms
         self.heights, self.widths = cache.heights, cache.widths
         self._starts = cache.starts
         self._pixels = cache.pixels
         self._chunks = torch.from_numpy(cache.pixels).view(torch.int64)  # 8 bytes at a time: a gather moves words
-        self.resident = device.type != "cuda" or _fits(self._chunks, device)
+        room = _room(device) if room is None else room
+        self.resident = self._chunks.nbytes <= room
         self._small = max(cache.heights.max(initial=0), cache.widths.max(initial=0)) <= SMALL
         self._common_size = _common_size(cache)
         self._packed = None
@@ -83,6 +120,8 @@ class Images:
             self._chunks = self._chunks.to(device)
             if importlib.util.find_spec("triton"):
                 self._packed = _pack(cache, device)
+        left = room - self._chunks.nbytes if self.resident else room
+        self._larger = None if larger is None else Images(dataset, larger, device, room=left)
 
     def __len__(self) -> int:
         return len(self.heights)
@@ -92,7 +131,7 @@ class Images:
         return f"Images({self.dataset.name!r}, {len(self)} pictures, {place})"
 
     def pixels(self, i: int) -> np.ndarray:
-        """Picture `i` as cached: (H, W, 3) uint8."""
+        """Picture `i` as cached for evaluation: (H, W, 3) uint8."""
         height, width, start = int(self.heights[i]), int(self.widths[i]), int(self._starts[i])
         pitch = -(-width // CHUNK_PIXELS)
         return self._pixels[start : start + height * pitch].reshape(height, -1, 3)[:, :width]
@@ -110,8 +149,10 @@ class Images:
         size: int | None = None,
     ) -> Tensor:
         """A freshly drawn training view of each picture; a generator on the device draws without waiting for it."""
+        if self._larger is not None:
+            return self._larger.train_view(indices, generator, crop_scale, size)
         rows = self._positions(indices)
-        how = self.transforms if crop_scale is None else replace(self.transforms, crop_scale=crop_scale)
+        how = self.transforms.override(crop_scale=crop_scale)
         size = how.size if size is None else size
         if how.train == "crop":
             side = round(how.short_side * size / how.size)
@@ -199,6 +240,6 @@ def _common_size(cache: PixelCache) -> int | None:
     return None if len(cache.pixels) % size or (cache.starts % size).any() else size
 
 
-def _fits(chunks: Tensor, device: torch.device) -> bool:
-    free, _ = torch.cuda.mem_get_info(device)
-    return chunks.numel() * chunks.element_size() <= _GPU_SHARE * free
+def _room(device: torch.device) -> float:
+    """Bytes that images may take in the device's memory; elsewhere than on a GPU they stay in their file."""
+    return _GPU_SHARE * torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else float("inf")

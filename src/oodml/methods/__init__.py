@@ -42,6 +42,22 @@ def _short(value: Any) -> Any:
     return value["name"] if isinstance(value, Mapping) and value.keys() == {"name"} else value
 
 
+def wrapped_option(spec: Mapping[str, Any]) -> tuple[str, Any] | None:
+    """The option by which a method (or a loss) takes another one, and what it takes, given or by default.
+
+    That is `base` or `loss`, whichever the constructor has; None for what wraps nothing or is not registered.
+    """
+    try:
+        record = method_record(spec["name"]) if spec["name"] in _REGISTRY else loss_record(spec["name"])
+    except OodmlError:
+        return None
+    for option in ("base", "loss"):
+        value = spec.get(option, record.defaults.get(option))
+        if isinstance(value, str | Mapping) and (option in record.defaults or record.takes_any_keyword):
+            return option, value
+    return None
+
+
 def make_method(spec: str | Mapping[str, Any], **options: Any) -> Method:
     """Build a method from its name, a loss's name, or a dict, e.g. `make_method("rho", base="triplet")`.
 
@@ -69,4 +85,5 @@ __all__ = [
     "method_records",
     "method_spec",
     "register_method",
+    "wrapped_option",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +22,8 @@ COMPILED_OBJECTIVE: dict[str, Any] = {
     "options": {"inplace_buffers": False, "allow_buffer_reuse": False},
 }
 
+Teacher = str | Mapping[str, str]  # a finished run: its folder, or {"run": ID} next to the run that learns from it
+
 
 @dataclass(frozen=True)
 class Context:
@@ -31,14 +33,13 @@ class Context:
     embedding_dim: int  # size at test time
     feature_dim: int  # size of the pooled features
     total_steps: int
-    dataset: str = ""
     train: str = "all"  # or "head"
     lr: float = 1e-5  # the base rate
     batch_size: int = 0  # of the whole batch, over all processes
     num_images: int = 0  # of the training set
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     generator: torch.Generator | None = None  # on `device`; seeded anew before every batch, so resume is exact
-    load_teacher: Callable[[str], Callable[[Tensor], Tensor]] | None = None  # a finished run as inputs -> embeddings
+    load_teacher: Callable[[Teacher], Callable[[Tensor], Tensor]] | None = None  # a run as inputs -> embeddings
     cluster: Callable[[Tensor, int], Tensor] | None = None  # k-means: (rows (n, D), k) -> the cluster of each, (n,)
 
 
@@ -61,7 +62,8 @@ class Method(nn.Module):
     says which heads the embedder needs; `setup` builds losses and other modules once the number of classes is known;
     `connect` shows the embedder to a method that copies parts of it. A step draws `batches_per_step` batches, and each
     is one call of `loss`, one backward pass and one update (parameters that took no part have no gradient and stay
-    put); `after_step` then does the method's own bookkeeping: a momentum encoder, a step of an extra optimiser.
+    put); `after_step` then does the method's own bookkeeping: a momentum encoder, a step of an extra optimiser. An
+    epoch shows every image to each turn: with two batches a step it has as many steps as with one, twice the updates.
 
     Most methods write `features_loss`, the part after the backbone: another method can then wrap them and share one
     pass of the backbone with them. One that cannot be written so replaces `loss`, and cannot be wrapped.
@@ -93,6 +95,11 @@ class Method(nn.Module):
 
     def connect(self, embedder: Embedder) -> None:
         """Copy what the method needs of the embedder, before it moves to the device or is compiled; as `setup` runs."""
+
+    def batch_labels(self, turn: int) -> Tensor | None:
+        """The labels (n,) of the training images by which the batches of a turn are composed; None: their classes.
+        Asked for at the start of every epoch, and when a run is resumed; must follow from parameters and buffers."""
+        return None
 
     def inputs(self, batch: Batch, step: int) -> Tensor:
         """What the backbone is shown."""

@@ -7,7 +7,8 @@ one call. Gradients flow into whatever is not detached by the caller.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
@@ -68,30 +69,34 @@ DISTILLATIONS: dict[str, Distillation] = {
 }
 
 
-GAMMA, GAMMA_SOP = 50.0, 5.0
+GAMMA = 50.0  # the weight of distillation; the papers take 5 on SOP
 
 
-def papers_gamma(dataset: str) -> float:
-    """The weight of distillation in the papers: 50, and 5 on SOP."""
-    return GAMMA_SOP if dataset == "sop" else GAMMA
-
-
-def check_strength(gamma: float | None, temperature: float) -> None:
-    """Raise for a weight or a temperature that makes no sense; gamma None is the papers' value."""
-    if not temperature > 0 or (gamma is not None and not gamma >= 0):  # so that NaN is refused too
+def check_strength(gamma: float, temperature: float) -> None:
+    """Raise for a weight or a temperature that makes no sense."""
+    if not temperature > 0 or not gamma >= 0:  # so that NaN is refused too
         raise OodmlError(f"Distillation needs temperature > 0 and gamma >= 0, got {temperature} and {gamma}.")
 
 
-def distilled_pairs(topology: str, branches: int) -> list[tuple[int, int]]:
-    """Which space learns from which, as (source, target); 0 is the base space, 1 … the branches in rising order.
+TOPOLOGIES = ("multi", "nested", "chained", "chained-printed")
 
-    multi: the base from every branch. nested: every space from every higher one. chained: each from the next.
+
+def distilled_pairs(topology: str, widths: Sequence[int]) -> list[tuple[int, int]]:
+    """Which space learns from which, as (source, target): 0 is the base space, k the branch of the width widths[k - 1].
+
+    multi: the base from every branch (equation 5). nested: every space from every branch that is not narrower than it,
+    the base from all (equation 7). chained: every space from the next wider one, as the paper's text says.
+    chained-printed: equation 8, in which every branch but the widest learns from the next narrower space, and the base
+    from none. The loss divides the sum over the pairs by the number of branches in all four.
     """
+    branches = range(1, len(widths) + 1)
     if topology == "multi":
-        return [(0, k) for k in range(1, branches + 1)]
+        return [(0, k) for k in branches]
     if topology == "nested":
-        return [(i, j) for j in range(1, branches + 1) for i in range(j)]
-    return [(k - 1, k) for k in range(1, branches + 1)]
-
-
-TOPOLOGIES = ("multi", "nested", "chained")
+        return [
+            (i, j) for j in branches for i in (0, *branches) if not i or (i != j and widths[j - 1] >= widths[i - 1])
+        ]
+    downwards = list(pairwise([0, *sorted(branches, key=lambda k: widths[k - 1])]))
+    if topology == "chained":
+        return downwards
+    return [(wider, narrower) for narrower, wider in downwards[:-1]]

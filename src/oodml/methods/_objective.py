@@ -15,15 +15,9 @@ from oodml.methods._base import Context
 
 Spec = str | Mapping[str, Any]
 
-# p_switch of the papers (SPEC.md C); margin with beta 1.2 has its own value on CUB.
-P_SWITCH = {
-    "cub200": {"contrastive": 0.4, "margin": 0.4, "triplet": 0.4, "snr": 0.3, "margin:1.2": 0.35},
-    "cars196": dict.fromkeys(("contrastive", "margin", "triplet", "snr"), 0.35),
-    "sop": dict.fromkeys(("contrastive", "margin", "triplet", "snr"), 0.15),
-}
-P_SWITCH_ELSEWHERE = 0.3  # a middle value for sets the papers do not have
 RHO_BASES = ("contrastive", "margin", "snr", "triplet")
 RHO_BETA = 0.6
+P_SWITCH = 0.3  # between the papers' values, 0.15 to 0.4 by dataset (oodml.recipes.revisiting)
 
 
 def as_dict(spec: Spec, what: str = "loss") -> dict[str, Any]:
@@ -35,7 +29,7 @@ def as_dict(spec: Spec, what: str = "loss") -> dict[str, Any]:
     raise OodmlError(f"A {what} is a name or a dict with 'name' and its options, got {spec!r}.")
 
 
-def expand(spec: Spec, dataset: str) -> dict[str, Any]:
+def expand(spec: Spec) -> dict[str, Any]:
     """The spec as a plain loss with its miner: {"name": "rho", ...} becomes its base with a rho miner."""
     options = as_dict(spec)
     if options["name"] != "rho":
@@ -51,24 +45,13 @@ def expand(spec: Spec, dataset: str) -> dict[str, Any]:
     if base["name"] == "margin":
         base.setdefault("beta", RHO_BETA)
     inner = base.pop("miner", None) or loss_record(base["name"]).default_miner
-    p_switch = options.get("p_switch")
-    if p_switch is None:
-        p_switch = papers_p_switch(base, dataset)
-    return {**base, "miner": {"name": "rho", "base": inner, "p_switch": p_switch}}
-
-
-def papers_p_switch(base: Mapping[str, Any], dataset: str) -> float:
-    """The papers' probability for a base loss on a data set."""
-    table = P_SWITCH.get(dataset, {})
-    if base["name"] == "margin" and base.get("beta") == 1.2 and "margin:1.2" in table:
-        return table["margin:1.2"]
-    return table.get(base["name"], P_SWITCH_ELSEWHERE)
+    return {**base, "miner": {"name": "rho", "base": inner, "p_switch": options.get("p_switch", P_SWITCH)}}
 
 
 def make_objective(spec: Spec, context: Context, embedding_dim: int | None = None) -> Loss:
     """A fresh loss for a head of `embedding_dim` (the context's own size unless given)."""
     return make_loss(
-        **expand(spec, context.dataset),
+        **expand(spec),
         num_classes=context.num_classes,
         embedding_dim=embedding_dim or context.embedding_dim,
         generator=context.generator,

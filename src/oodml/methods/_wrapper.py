@@ -44,6 +44,9 @@ class Wrapper(Method):
     def connect(self, embedder: Embedder) -> None:
         self.inner.connect(embedder)
 
+    def batch_labels(self, turn: int) -> Tensor | None:
+        return self.inner.batch_labels(turn)
+
     def inputs(self, batch: Batch, step: int) -> Tensor:
         return self.inner.inputs(batch, step)
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from torch import Tensor
 
 from oodml._errors import OodmlError, unknown_name
 from oodml.methods import register_method
-from oodml.methods._base import Batch, Context
-from oodml.methods._distillation import DISTILLATIONS, check_strength, papers_gamma, relations
+from oodml.methods._base import Batch, Context, Teacher
+from oodml.methods._distillation import DISTILLATIONS, GAMMA, check_strength, relations
 from oodml.methods._objective import Spec
 from oodml.methods.plain import HEAD, Plain
 from oodml.models.embedder import Embedder, Pooled
@@ -21,17 +22,19 @@ class Distil(Plain):
 
         L = L_base(f) + γ · KD(f ← teacher)
 
-    `teacher` is the folder of a finished run, usually one of a larger `embedding_dim`; it sees the same views and
-    stays as it is. KD, `distillation`, `temperature` and the default `gamma` are those of S2SD.
+    `teacher` is a finished run, usually one of a larger `embedding_dim`: its folder, or {"run": ID} for the run of
+    that ID in the folder next to this run's. In a study it is {"method": LABEL}: the run of that label with the same
+    split, seed and settings, which the study trains first. The teacher sees the same views and is not trained.
+    KD, `distillation`, `temperature` and the default `gamma` are those of S2SD.
     """
 
     mixable = False  # the teacher sees the views as they are
 
     def __init__(
         self,
-        teacher: str,
+        teacher: str | Mapping[str, str],
         base: Spec = "multisimilarity",
-        gamma: float | None = None,
+        gamma: float = GAMMA,
         temperature: float = 1.0,
         distillation: str = "r-kl",
     ) -> None:
@@ -39,27 +42,35 @@ class Distil(Plain):
         if distillation not in DISTILLATIONS:
             raise unknown_name("value of distil's distillation:", distillation, DISTILLATIONS)
         check_strength(gamma, temperature)
-        self.teacher, self.gamma, self.temperature = str(teacher), gamma, temperature
+        self.teacher, self.gamma, self.temperature = _checked(teacher), gamma, temperature
         self.distil = DISTILLATIONS[distillation]
 
     def check(self, embedding_dim: int, train: str) -> None:
         super().check(embedding_dim, train)
-        if not (Path(self.teacher) / "embedder.safetensors").is_file():
+        if isinstance(self.teacher, str) and not (Path(self.teacher) / "embedder.safetensors").is_file():
             raise OodmlError(f"teacher={self.teacher!r} is no finished run: train it first, then give its folder.")
 
     def setup(self, context: Context) -> None:
         super().setup(context)
-        if self.gamma is None:
-            self.gamma = papers_gamma(context.dataset)
         # Outside of training there is nothing to learn, and the teacher need not be there any more.
         self.teach = context.load_teacher(self.teacher) if context.load_teacher else None
 
     def features_loss(self, pooled: Pooled, batch: Batch, embedder: Embedder, step: int) -> Tensor:
         assert self.teach is not None
-        assert self.gamma is not None
         embeddings = embedder.apply_heads(pooled, [HEAD]).heads[HEAD]
         target = self.teach(batch.inputs)
         if embedder.gather is not None:
             target = embedder.gather(target)
         distance = self.distil(relations(embeddings), relations(target.detach()), self.temperature)
         return self.objective(embeddings, batch.labels) + self.gamma * distance
+
+
+def _checked(teacher: object) -> Teacher:
+    """The teacher, if it is a folder or {"run": ID}."""
+    if isinstance(teacher, str | Path):
+        return str(teacher)
+    if isinstance(teacher, Mapping) and teacher.keys() == {"run"} and isinstance(teacher["run"], str):
+        return dict(teacher)
+    raise OodmlError(
+        f'teacher is the folder of a finished run, {{"run": ID}}, or in a study {{"method": LABEL}}, got {teacher!r}.'
+    )

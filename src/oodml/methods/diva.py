@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,23 +23,7 @@ DISCRIMINATIVE, SELF, SHARED, INTRA = "discriminative", "self-similarity", "shar
 HEADS = (DISCRIMINATIVE, SELF, SHARED, INTRA)
 SHARINGS = ("full", "standard", "permuted")
 INTRAS = ("intra", "permuted")
-
-
-class Numbers(NamedTuple):
-    """What the papers choose by data set."""
-
-    alpha: float
-    decorrelation: float
-    queue: int
-    weights: tuple[float, float]  # at test time: of the discriminative embedding, and of each other one
-
-
-PAPERS = {
-    "cub200": Numbers(0.3, 1500.0, 30, (0.75, 1.25)),
-    "cars196": Numbers(0.15, 100.0, 30, (0.5, 1.5)),
-    "sop": Numbers(0.2, 150.0, 70, (1.0, 1.0)),
-}
-ELSEWHERE = Numbers(0.2, 150.0, 30, (1.0, 1.0))
+DECORRELATION = 150.0  # of embeddings of 128 dimensions: between the papers' values, 100 to 1,500 by dataset
 
 
 @register_method(
@@ -60,9 +45,8 @@ class DiVA(Method):
     reversed gradients as in `sharing`.
 
     At test time the four, on the unit sphere, are weighted by `weights` (discriminative, others), concatenated and
-    brought to unit length. α, ρ, queue, weights are the papers': .3, 1500, 30, (.75, 1.25) on CUB; .15, 100, 30,
-    (.5, 1.5) on CARS; .2, 150, 70, (1, 1) on SOP; .2, 150, 30, (1, 1) elsewhere; ρ for embeddings of 128 dimensions
-    each, and (D/128)² times that for others.
+    brought to unit length. ρ (`decorrelation`) is 150 for embeddings of 128 dimensions each, and (D/128)² times that
+    for others. The papers choose α (0.15 to 0.3), ρ, queue and weights by dataset; `protocol=` sets them.
 
     With train="head" the second view is a cached one and only the head has a slow copy.
     """
@@ -72,10 +56,10 @@ class DiVA(Method):
     def __init__(
         self,
         base: Spec = "margin",
-        alpha: float | None = None,
+        alpha: float = 0.2,
         decorrelation: float | None = None,
-        queue: int | None = None,
-        weights: tuple[float, float] | None = None,
+        queue: int = 30,
+        weights: Sequence[float] = (1.0, 1.0),
         temperature: float = 0.01,
         momentum: float = 0.9,
         weighting: str = "query",
@@ -92,13 +76,12 @@ class DiVA(Method):
         ):
             if value not in valid:
                 raise unknown_name(f"value of diva's {option}:", value, valid)
-        if min(alpha or 0, decorrelation or 0) < 0 or temperature <= 0 or not 0 <= momentum <= 1:
+        if min(alpha, decorrelation or 0) < 0 or temperature <= 0 or not 0 <= momentum <= 1:
             raise OodmlError(
                 f"diva needs alpha, decorrelation >= 0, temperature > 0 and 0 <= momentum <= 1; got {alpha=}, "
                 f"{decorrelation=}, {temperature=}, {momentum=}."
             )
-        sizes = (1 if queue is None else queue, hidden)
-        if not all(isinstance(n, int) and n >= 1 for n in sizes) or (weights is not None and len(weights) != 2):
+        if not all(isinstance(n, int) and n >= 1 for n in (queue, hidden)) or len(weights) != 2:
             raise OodmlError(
                 f"diva needs whole numbers >= 1 as queue and hidden, and two weights; got {queue=}, {hidden=}, "
                 f"{weights=}."
@@ -118,12 +101,9 @@ class DiVA(Method):
 
     def setup(self, context: Context) -> None:
         super().setup(context)
-        dim, papers = context.embedding_dim // 4, PAPERS.get(context.dataset, ELSEWHERE)
-        self.alpha = papers.alpha if self.alpha is None else self.alpha
+        dim = context.embedding_dim // 4
         if self.decorrelation is None:
-            self.decorrelation = scaled_weight(papers.decorrelation, dim)
-        self.queue = self.queue or papers.queue
-        self.weights = self.weights or papers.weights
+            self.decorrelation = scaled_weight(DECORRELATION, dim)
         across = {"name": "shared", "mode": self.sharing}
         within = (
             {"name": "intra", "distinct": False} if self.intra == "intra" else {"name": "shared", "mode": "permuted"}
@@ -134,7 +114,6 @@ class DiVA(Method):
         self.regressors = nn.ModuleDict({name: make_regressor(dim, self.hidden) for name in HEADS[1:]})
 
     def connect(self, embedder: Embedder) -> None:
-        assert self.queue is not None
         whole = self.context.train == "all"
         self.slow = Momentum(embedder, SELF, self.queue, self.context.batch_size, self.momentum, whole)
 
@@ -165,7 +144,6 @@ class DiVA(Method):
         self.slow.slow.backbone.compile(dynamic=False)
 
     def test_embedding(self, outputs: Outputs) -> Tensor:
-        assert self.weights is not None
         first, others = self.weights
         unit = {name: F.normalize(outputs.heads[name], dim=-1) for name in HEADS}
         scaled = [(first if name == DISCRIMINATIVE else others) * each for name, each in unit.items()]

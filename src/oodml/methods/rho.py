@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from oodml._errors import OodmlError
 from oodml.methods import register_method
-from oodml.methods._base import Context
-from oodml.methods._objective import RHO_BASES, Spec, as_dict, expand
+from oodml.methods._objective import P_SWITCH, RHO_BASES, Spec, as_dict
 from oodml.methods.plain import Plain
 
 
@@ -13,26 +12,22 @@ from oodml.methods.plain import Plain
 class Rho(Plain):
     """R-contrastive, R-margin, R-triplet, R-SNR: with probability p_switch a triplet pushes within its class.
 
-    `base` is one of those four losses (a name or a dict of its options); `p_switch` defaults to the papers' value
-    for the base and the data set (CUB .4, CARS .35, SOP .15 for R-margin; .3 elsewhere). R-margin starts at β = .6.
+    `base` is one of those four losses (a name or a dict of its options). R-margin starts at β = 0.6. The papers choose
+    `p_switch` by dataset, base and backbone (R-margin: 0.4 on CUB, 0.35 on CARS, 0.15 on SOP); `protocol=` sets it.
     """
 
     def __init__(
         self,
         base: Spec = "margin",
-        p_switch: float | None = None,
+        p_switch: float = P_SWITCH,
         dropout: float = 0.0,
         input_noise: float = 0.0,
         output_noise: float = 0.0,
     ) -> None:
-        if p_switch is not None and not 0 <= p_switch <= 1:
+        if not 0 <= p_switch <= 1:
             raise OodmlError(f"p_switch is a probability in [0, 1], got {p_switch}.")
         spec = {"name": "rho", "base": as_dict(base, "base"), "p_switch": p_switch}
         super().__init__(spec, dropout=dropout, input_noise=input_noise, output_noise=output_noise)
-
-    def setup(self, context: Context) -> None:
-        self.spec = expand(self.spec, context.dataset)  # now the data set, and with it p_switch, is known
-        super().setup(context)
 
 
 __all__ = ["RHO_BASES", "Rho"]

@@ -15,10 +15,10 @@ from oodml.methods._base import COMPILED_OBJECTIVE, Batch, Context, Method
 from oodml.methods._branches import Branches
 from oodml.methods._distillation import (
     DISTILLATIONS,
+    GAMMA,
     TOPOLOGIES,
     check_strength,
     distilled_pairs,
-    papers_gamma,
     relations,
 )
 from oodml.methods._objective import Spec, as_dict, check_objective, make_objective, own_groups, remembers
@@ -47,19 +47,22 @@ VARIANTS: dict[str, dict[str, Any]] = {
 class S2SD(Method):
     """A small embedding learns from wider ones trained beside it on the same features; they are dropped afterwards.
 
-        L = ½ (L_base(f) + mean_k L_base(g_k)) + γ · mean KD(source ← target) + γ · KD(f ← features)
+        L = ½ (L_base(f) + mean_k L_base(g_k)) + γ/m · Σ KD(source ← target) + γ · KD(f ← features)
 
-    f is the embedding kept at test time, g_k are `targets` wide MLPs of `layers` layers on the pooled features, each
-    with a copy of the `base` loss and its own mined tuples. KD = T²/b · Σ_rows KL(stop-gradient target ‖ source) of
-    row softmaxes of the similarity matrices (`distillation`, `topology`, `detach` choose the ablations of tables 9,
-    11, 15). Features are distilled after `feature_start` steps (default: 1,000, or a tenth of a shorter run), from
-    averages over windows of the feature map with `feature_windows=(height, width)` (table 14) instead of all of it.
+    f is the embedding kept at test time, g_1 … g_m are `targets` wide MLPs of `layers` layers on the pooled features,
+    each with a copy of the `base` loss and its own mined tuples. KD = T²/b · Σ_rows KL(stop-gradient target ‖ source)
+    of row softmaxes of the similarity matrices (`distillation`, `topology`, `detach` choose the ablations of tables 9,
+    11, 15). Features are distilled after `feature_start` steps (default: 1,000, or a tenth of a shorter run). With
+    `feature_windows=(height, width)` they are averages over windows of the feature map, whose stride is their size,
+    instead of one average over all of it (table 14: (3, 3), (1, 1), (2, 2), (4, 1)).
 
     `variant` sets targets, feature_distill and pooling as the paper's abbreviations do (default MSDF); the three may
-    also be given one by one. Targets default to those of 512, 1024, 1536, 2048 wider than the embedding. `gamma` is
-    50, and 5 on SOP. `pooling="avg+max"` reaches only the branches and the distilled feature. `setup="joint"` trains
-    the branches without distillation, `setup="concurrent"` the base head alone on detached features (table 7).
-    `nested_lr="base"` trains the losses' own parameters (β, proxies) at the base rate, as the authors' code does.
+    also be given one by one. Targets default to those of 512, 1024, 1536, 2048 wider than the embedding. The
+    papers take `gamma` 5 on SOP. `pooling="avg+max"` reaches only the branches and the distilled feature.
+    `setup="joint"` trains the branches without distillation, `setup="concurrent"` the base head alone on detached
+    features (table 7).
+    `nested_lr="base"` trains the losses' own parameters (β, proxies) at the base rate, as the authors' code does:
+    the published numbers around margin have it, proxies hardly move with it.
     """
 
     def __init__(
@@ -69,7 +72,7 @@ class S2SD(Method):
         targets: Sequence[int] | None = None,
         feature_distill: bool | None = None,
         pooling: str | None = None,
-        gamma: float | None = None,
+        gamma: float = GAMMA,
         temperature: float = 1.0,
         distillation: str = "r-kl",
         topology: str = "multi",
@@ -125,15 +128,18 @@ class S2SD(Method):
             )
 
     def _widths(self, embedding_dim: int) -> list[int]:
-        if self.targets is not None:
-            return list(self.targets)
-        wider = [width for width in TARGETS if width > embedding_dim]
-        if not wider:
+        widths = list(self.targets or [width for width in TARGETS if width > embedding_dim])
+        if not widths:
             raise OodmlError(
                 f"S2SD distils from spaces wider than the embedding, and none of {TARGETS} is wider than "
                 f"{embedding_dim}: give targets=, e.g. targets=[{2 * embedding_dim}]."
             )
-        return wider
+        if self.topology == "chained-printed" and (len(widths) < 2 or not self.layers):
+            raise OodmlError(
+                "topology='chained-printed' distils between branches and needs two or more, of one layer or more: give "
+                "targets= with two widths or more, or use topology='chained'."
+            )
+        return widths
 
     def heads(self, feature_dim: int) -> dict[str, Head]:
         heads = {
@@ -146,12 +152,10 @@ class S2SD(Method):
 
     def setup(self, context: Context) -> None:
         super().setup(context)
-        if self.gamma is None:
-            self.gamma = papers_gamma(context.dataset)
         if self.feature_start is None:
             self.feature_start = min(FEATURE_START, context.total_steps // 10)
         self.branches = Branches(context.feature_dim, self._widths(context.embedding_dim), self.layers)
-        self.pairs = distilled_pairs(self.topology, len(self.branches.widths))
+        self.pairs = distilled_pairs(self.topology, self.branches.widths)
         self.objective = make_objective(self.spec, context)
         self.target_objectives = nn.ModuleList(
             make_objective(self.spec, context, width) for width in self.branches.widths
@@ -178,7 +182,8 @@ class S2SD(Method):
         similar = [relations(space) for space in spaces]
         source = torch.stack([similar[i] for i, _ in self.pairs])
         target = torch.stack([similar[j] for _, j in self.pairs])
-        distance = self.distil(source, target.detach() if self.detach else target, self.temperature).mean()
+        distances = self.distil(source, target.detach() if self.detach else target, self.temperature)
+        distance = distances.sum() / len(self.branches.widths)
         if distilled is not None:
             distance = distance + self.distil(similar[0], relations(distilled), self.temperature)
         return total + self.gamma * distance

@@ -11,18 +11,17 @@ from torch.nn import functional as F
 
 from oodml._errors import OodmlError, unknown_name
 from oodml.methods import register_method
-from oodml.methods._across import SAMPLERS, TRIPLETS, check_shared_task, shared_objective
+from oodml.methods._across import AS_BASE, SharedTask
 from oodml.methods._base import Batch, Context, Method
 from oodml.methods._decorrelation import make_regressor, predicted_correlation, scaled_weight
-from oodml.methods._groups import classes_per_group, papers_groups, standardised
+from oodml.methods._groups import GROUPS, classes_per_group, standardised
 from oodml.methods._objective import Spec, check_loss_base, make_objective, own_groups
 from oodml.models.embedder import Embedder, Outputs, Pooled
 from oodml.models.heads import Head
 
 DISCRIMINATIVE, SHARED = "discriminative", "shared"
 VARIANTS = ("discr", "shared", "both", "both+sep", "both+sep+decor")
-GAMMA = {"cub200": 2000.0}
-GAMMA_ELSEWHERE = 500.0  # CARS, and the best of table 7b
+GAMMA = 500.0  # of encoders of 128 dimensions: the best of table 7b, on CARS
 
 
 @register_method(
@@ -35,6 +34,8 @@ class Sharing(Method):
 
         even batches: L(T; φ) − γ r(R(φ), R(φ*))        odd batches: L(T*; φ*) − γ r(R(φ), R(φ*))
 
+    An epoch shows every image to each of the two tasks (algorithm 1): the features get twice a plain loss's updates.
+
     T are the triplets of the `base` loss; those of T* come from three different classes. r is the squared correlation
     of φ with what a two-layer regressor (`hidden` wide) predicts from φ*; reversed gradients R make the encoders lower
     what the regressor raises. Both halves of the embedding, each on the unit sphere, are concatenated at test time.
@@ -42,12 +43,15 @@ class Sharing(Method):
     `variant` (table 7a): "discr" and "shared" train one encoder of the full size on one task, "both" on both in turn;
     "both+sep" two encoders; "both+sep+decor" decorrelates them too. `triplets` (table 8a): "shared"; "groups" of
     k-means on the features, standardised by class unless `standardise=False`, made anew every `regroup_every` epochs
-    (`groups`: 30 on CUB, 150 on CARS, 50 elsewhere); "min-dap": the nearest sample of another class is the positive;
-    "no-constraint": any three samples. `sampling` (8b): "distance", "semihard" or "random". `gamma` is the papers'
-    2,000 on CUB and 500 (CARS) elsewhere, for encoders of 128 dimensions, and (D/128)² times that for others.
+    (`groups`, 50 unless given; the papers take 30 on CUB, 150 on CARS), in batches with as many images per group as
+    others per class; "min-dap": the nearest sample of another class is the positive; "no-constraint": any three samples
+    at random. `sampling` (8b): "distance", "semihard" or "random". By distance, `positive` is drawn at random
+    ("uniform") or by the inverse density like the negative ("distance", algorithm 1 to the letter), and nothing beyond
+    `upper` is drawn (None: no cut; "base": the range of the base's own miner `distance`, else up to 1.4). `gamma` is
+    500 (the paper's on CARS; 2,000 on CUB) for encoders of 128 dimensions, and (D/128)² times that for others.
 
-    φ* is trained with the base loss; after a loss without tuples (proxies) with triplets and semihard negatives; a
-    loss over pairs (N-pair) sees one positive and 16 random negatives an anchor.
+    φ* is trained with the base loss; after a loss without tuples (proxies) with triplets (squared distances, eq. 1) and
+    semihard negatives; a loss over pairs (N-pair) sees one positive and 16 random negatives an anchor.
     """
 
     def __init__(
@@ -56,22 +60,20 @@ class Sharing(Method):
         variant: str = "both+sep+decor",
         gamma: float | None = None,
         triplets: str = "shared",
-        sampling: str = "distance",
+        sampling: str | None = None,
         standardise: bool = True,
         groups: int | None = None,
         regroup_every: int = 4,
         hidden: int = 512,
+        positive: str = "uniform",
+        upper: float | str | None = AS_BASE,
     ) -> None:
         super().__init__()
         check_loss_base(base, "sharing")
-        for option, value, valid in (
-            ("variant", variant, VARIANTS),
-            ("triplets", triplets, TRIPLETS),
-            ("sampling", sampling, SAMPLERS),
-        ):
-            if value not in valid:
-                raise unknown_name(f"value of sharing's {option}:", value, valid)
-        check_shared_task(base, triplets, sampling)
+        if variant not in VARIANTS:
+            raise unknown_name("value of sharing's variant:", variant, VARIANTS)
+        self.shared_task = SharedTask(base, triplets, sampling, positive, upper)
+        self.shared_task.check()
         if (gamma or 0) < 0 or regroup_every < 1 or hidden < 1 or (groups is not None and groups < 2):
             raise OodmlError(
                 f"sharing needs gamma >= 0, regroup_every >= 1, hidden >= 1 and groups >= 2; got {gamma=}, "
@@ -84,7 +86,7 @@ class Sharing(Method):
         self.base, self.variant, self.gamma, self.triplets = base, variant, gamma, triplets
         if groups is not None and triplets != "groups":
             raise OodmlError(f"groups={groups} needs triplets='groups', got triplets={triplets!r}, which makes none.")
-        self.sampling, self.standardise, self.num_groups = sampling, standardise, groups
+        self.standardise, self.num_groups = standardise, groups
         self.regroup_every, self.hidden = regroup_every, hidden
         self.batches_per_step = 2 if variant.startswith("both") else 1
         self.separate = "sep" in variant
@@ -104,18 +106,16 @@ class Sharing(Method):
         super().setup(context)
         dim = context.embedding_dim // 2 if self.separate else context.embedding_dim
         if self.triplets == "groups":
-            groups = self.num_groups or papers_groups(context.dataset)
+            groups = self.num_groups or GROUPS
             self.num_groups = max(2, min(groups, context.num_images // 2))  # two images a group at least
         if self.variant != "shared":
             self.objective = make_objective(self.base, context, dim)
         if self.variant != "discr":
-            self.shared_objective = shared_objective(
-                self.base, self.triplets, self.sampling, context, dim, self.num_groups or 0
-            )
+            self.shared_objective = self.shared_task.objective(context, dim, self.num_groups or 0)
         if self.variant == "both+sep+decor":
             self.regressor = make_regressor(dim, self.hidden)
             if self.gamma is None:
-                self.gamma = scaled_weight(GAMMA.get(context.dataset, GAMMA_ELSEWHERE), dim)
+                self.gamma = scaled_weight(GAMMA, dim)
         # The group of each training image, and how mixed the groups were when they were made.
         self.register_buffer("group_of", torch.zeros(context.num_images, dtype=torch.int64))
         self.register_buffer("classes_a_group", torch.zeros(()))
@@ -125,8 +125,7 @@ class Sharing(Method):
 
     def features_loss(self, pooled: Pooled, batch: Batch, embedder: Embedder, step: int) -> Tensor:
         spaces = embedder.apply_heads(pooled, self.heads(0)).heads
-        on_shared = self.variant == "shared" or batch.turn == 1
-        if on_shared:
+        if self._on_shared(batch.turn):
             space = spaces[SHARED if self.separate else DISCRIMINATIVE]
             loss = self.shared_objective(space, self._groups(batch) if self.triplets == "groups" else batch.labels)
         else:
@@ -134,6 +133,14 @@ class Sharing(Method):
         if not self.gamma or self.variant != "both+sep+decor":
             return loss
         return loss - self.gamma * predicted_correlation(self.regressor, spaces[SHARED], spaces[DISCRIMINATIVE])
+
+    def _on_shared(self, turn: int) -> bool:
+        """Whether the batch of a turn trains the shared task."""
+        return self.variant == "shared" or turn == 1
+
+    def batch_labels(self, turn: int) -> Tensor | None:
+        """Triplets of groups come from batches composed by group, so that every anchor has a mate."""
+        return self.group_of if self.triplets == "groups" and self._on_shared(turn) else None
 
     def _groups(self, batch: Batch) -> Tensor:
         places = torch.from_numpy(batch.indices)
@@ -148,7 +155,13 @@ class Sharing(Method):
         assert self.num_groups is not None
         pooled, labels = features()
         rows = standardised(pooled.avg, labels) if self.standardise else pooled.avg
-        self.group_of.copy_(self.context.cluster(rows, self.num_groups))
+        groups = self.context.cluster(rows, self.num_groups)
+        if (groups == groups[0]).all():
+            raise OodmlError(
+                "k-means finds one group only: the features of all images are equal, up to their classes. The network "
+                "has collapsed; lower the learning rate, or use triplets='shared', which needs no groups."
+            )
+        self.group_of.copy_(groups)
         self.classes_a_group.copy_(classes_per_group(self.group_of, labels))
 
     def test_embedding(self, outputs: Outputs) -> Tensor:

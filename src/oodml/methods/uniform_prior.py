@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -15,17 +13,6 @@ from oodml.methods._objective import Spec
 from oodml.methods._wrapper import Wrapper
 from oodml.models.embedder import Embedder, Pooled
 
-
-class Strength(NamedTuple):
-    """The numbers that the papers choose by data set."""
-
-    weight: float
-    every: int
-    hidden: int
-
-
-PAPERS = {"sop": Strength(0.02, 200, 50)}
-ELSEWHERE = Strength(0.2, 10, 100)  # CUB and CARS
 PLACES = ("features", "embedding")
 
 
@@ -55,15 +42,15 @@ class UniformPrior(Wrapper):
 
     `on="features"`: the pooled, unnormalised features, as in the code behind ooDML (the default with train="all");
     `on="embedding"`: the heads' outputs before normalisation (with train="head", where the features are fixed).
-    weight, every, hidden: .2, 10, 100, and on SOP .02, 200, 50, as in that code.
+    weight, every and hidden are those of that code on CUB and CARS; on SOP it has 0.02, 200 and 50.
     """
 
     def __init__(
         self,
         base: Spec = "margin",
-        weight: float | None = None,
-        every: int | None = None,
-        hidden: int | None = None,
+        weight: float = 0.2,
+        every: int = 10,
+        hidden: int = 100,
         on: str | None = None,
         row: int = 128,
         lr: float | None = None,
@@ -72,8 +59,8 @@ class UniformPrior(Wrapper):
         if on is not None and on not in PLACES:
             raise unknown_name("value of uniform_prior's on:", on, PLACES)
         if (
-            (weight or 0) < 0
-            or not all(isinstance(n, int) and n >= 1 for n in (row, *(n for n in (every, hidden) if n is not None)))
+            weight < 0
+            or not all(isinstance(n, int) and n >= 1 for n in (row, every, hidden))
             or (lr is not None and lr <= 0)
         ):
             raise OodmlError(
@@ -94,13 +81,10 @@ class UniformPrior(Wrapper):
 
     def setup(self, context: Context) -> None:
         super().setup(context)
-        papers = PAPERS.get(context.dataset, ELSEWHERE)
-        self.weight = papers.weight if self.weight is None else self.weight
-        self.every = self.every or papers.every
         self.on = self.on or ("features" if context.train == "all" else "embedding")
         size = context.feature_dim if self.on == "features" else context.embedding_dim
         self.width = max(n for n in range(1, min(self.row, size) + 1) if size % n == 0)
-        hidden = self.hidden or papers.hidden
+        hidden = self.hidden
         layers = [nn.Linear(self.width, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, 1)]
         self.discriminator = nn.Sequential(*layers)
         self.optimiser = torch.optim.Adam(self.discriminator.parameters(), lr=self.lr or context.lr, betas=(0.5, 0.999))
@@ -109,7 +93,6 @@ class UniformPrior(Wrapper):
         rows = self.rows(pooled, embedder)
         self.seen = rows.detach()
         prior = generator_loss(self.discriminator(rows)[:, 0])
-        assert self.weight is not None
         return super().features_loss(pooled, batch, embedder, step) + self.weight * prior
 
     def rows(self, pooled: Pooled, embedder: Embedder) -> Tensor:
@@ -125,7 +108,6 @@ class UniformPrior(Wrapper):
     def after_step(self, embedder: Embedder, step: int) -> None:
         super().after_step(embedder, step)
         self.optimiser.zero_grad(set_to_none=True)  # the features' loss has left gradients here
-        assert self.every is not None
         if step % self.every or self.seen is None:
             return
         noise = torch.empty_like(self.seen).uniform_(-1, 1, generator=self.context.generator)

@@ -120,9 +120,12 @@ class _Job:
 
     def facts(self, view: int) -> dict[str, Any]:
         """Everything the features of a view depend on."""
+        transform = asdict(self.ds.transforms)
+        if view == 0 or self.ds.transforms.cache_side is None:
+            del transform["cache_side"]  # decides nothing
         facts: dict[str, Any] = {
             "data": self.ds.fingerprint,
-            "transform": asdict(self.ds.transforms),
+            "transform": transform,
             "backbone": self.model.name,
             "weights": self.weights_id,
             "size": self.size,

@@ -21,7 +21,7 @@ from oodml.study.statistics import Row, StudyTable
 from oodml.study.store import FEW_SHOT, TRANSFER, Store, open_store
 
 Spec = str | dict[str, Any]  # a data set, as settings name it
-_NEEDED = ("config.yaml", "embedder.safetensors", "result.json")  # to use a run after training
+TO_USE = ("config.yaml", "embedder.safetensors", "result.json")  # to use a run after training
 
 
 def is_followed(run: PlannedRun, store: Store) -> bool:
@@ -37,7 +37,7 @@ def follow(run: PlannedRun, store: Store, device: str) -> None:
 
 
 def _missing_shots(run: PlannedRun, store: Store) -> list[int]:
-    held = (store.read_json(f"runs/{run.id}/{FEW_SHOT}") or {}) if run.shots else {}
+    held = (store.read_json(store.run_file(run.id, FEW_SHOT)) or {}) if run.shots else {}
     return [shots for shots in run.shots if not _is_as_asked(held.get(str(shots)), run)]
 
 
@@ -53,17 +53,17 @@ def _is_as_asked(found: dict[str, Any] | None, run: PlannedRun) -> bool:
 def _few_shot(run: PlannedRun, store: Store, shots: int, device: str) -> None:
     from oodml.training import few_shot
 
-    folder = store.fetch(run.id, _NEEDED)
+    folder = store.fetch(run.id, TO_USE)
     data = shared_dataset(run.config.dataset)
     metrics = ("recall@1", "map@1000", "map@1000:reference")
     options: dict[str, Any] = {"dataset": data, "metrics": metrics, "device": device, "quiet": True, **run.few_shot}
     found = few_shot(folder, run.split, shots, run.episodes, **options)
     found.about["asked"] = _asked(run)
-    _add(store, f"runs/{run.id}/{FEW_SHOT}", str(shots), found.to_json())
+    _add(store, store.run_file(run.id, FEW_SHOT), str(shots), found.to_json())
 
 
 def _missing_transfers(run: PlannedRun, store: Store) -> list[Any]:
-    held = (store.read_json(f"runs/{run.id}/{TRANSFER}") or {}) if run.transfer else {}
+    held = (store.read_json(store.run_file(run.id, TRANSFER)) or {}) if run.transfer else {}
     return [spec for spec in run.transfer if not _is_transferred(held.get(target_name(spec, run.transfer)), spec, run)]
 
 
@@ -78,12 +78,12 @@ def _transfer(run: PlannedRun, store: Store, spec: Spec, device: str) -> None:
     from oodml.training.transfer import transfer, transfer_json
 
     options: dict[str, Any] = {"metrics": run.config.metrics, "device": device, "quiet": True, **run.few_shot}
-    folder, data = store.fetch(run.id, _NEEDED), shared_dataset(spec)
+    folder, data = store.fetch(run.id, TO_USE), shared_dataset(spec)
     found = transfer(folder, data, shots=run.shots, episodes=run.episodes, **options)
     for each in found["few"].values():
         each.about["asked"] = _asked(run)
     value = {"of": dataset_identity(spec), **transfer_json(found)}
-    _add(store, f"runs/{run.id}/{TRANSFER}", target_name(spec, run.transfer), value)
+    _add(store, store.run_file(run.id, TRANSFER), target_name(spec, run.transfer), value)
 
 
 def _add(store: Store, name: str, key: str, value: Any) -> None:
@@ -114,7 +114,7 @@ def few_shot_table(folder: str | Path | Store) -> StudyTable:
     store = open_store(folder)
     rows = []
     for place in load_plan(store):
-        rows += _adapted_rows(place, place.split, store.read_json(f"runs/{place.id}/{FEW_SHOT}") or {})
+        rows += _adapted_rows(place, place.split, store.read_json(store.run_file(place.id, FEW_SHOT)) or {})
     fids = {split.name: split.fid or 0.0 for split in stored_splits(store)}
     return _table(rows, store, fids, "no run was adapted to a few images: give the study `shots`", known_splits(store))
 
@@ -127,7 +127,7 @@ def transfer_table(folder: str | Path | Store) -> StudyTable:
     places, rows, fids = load_plan(store), [], {}
     several = len({place.split for place in places}) > 1
     for place in places:
-        for target, held in (store.read_json(f"runs/{place.id}/{TRANSFER}") or {}).items():
+        for target, held in (store.read_json(store.run_file(place.id, TRANSFER)) or {}).items():
             name = f"{target} ({place.split})" if several else target
             rows.append((place, place.method, name, held["scores"]))
             rows.append((place, f"{place.method} · untrained", name, held["untrained"]))

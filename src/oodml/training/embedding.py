@@ -17,6 +17,7 @@ from torch import Tensor
 from oodml._devices import pick_device
 from oodml._errors import OodmlError
 from oodml.config import RunConfig, as_split
+from oodml.config.protocol import with_numbers_of
 from oodml.data import Dataset, Transforms, load_dataset, load_images
 from oodml.data._evaluation_view import view_one
 from oodml.evaluation import evaluate
@@ -91,7 +92,9 @@ def load_embedder(run: str | Path, device: str = "cpu") -> TrainedEmbedder:
     with safe_open(file, framework="pt") as saved:
         about = {key: json.loads(value) for key, value in saved.metadata().items()}
         weights = {key: saved.get_tensor(key) for key in saved.keys()}  # noqa: SIM118 - safetensors is no dict
-    method = make_method(config.method or "margin")
+    trained_on = about["context"].pop("dataset", None)  # only in files of earlier versions
+    spec = config.method or "margin"
+    method = make_method(spec if trained_on is None else with_numbers_of(spec, trained_on, about["context"]))
     with torch.random.fork_rng(devices=[]):
         method.setup(Context(**about["context"]))
         embedder = _rebuild(config, method, weights, about["weights_id"])

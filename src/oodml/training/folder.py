@@ -38,7 +38,7 @@ def other_settings(out: Path, found: dict[str, Any] | None, wanted: RunConfig) -
 
 
 def _differences(found: dict[str, Any], wanted: RunConfig, shown: int = 4) -> str:
-    from oodml.config.run import NOT_HASHED
+    from oodml.config.identity import NOT_HASHED
 
     now = wanted.resolved().on_its_own()
     names = [name for name, value in now.items() if name not in NOT_HASHED and found.get(name) != value]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +19,7 @@ from oodml.models._init_rng import own_seed
 from oodml.models.embedder import Embedder
 from oodml.shift import Split
 from oodml.training import distributed
-from oodml.training.batches import make_sampler
+from oodml.training.batches import batches_of_turns, make_sampler
 from oodml.training.distributed import Processes
 from oodml.training.embedding import frozen_embedder
 from oodml.training.initial import freezes_batchnorm
@@ -80,17 +80,17 @@ class Job:
     ) -> Iterator[tuple[int, int, list[np.ndarray]]]:
         """(step, epoch, its batches of positions in the fit set) from `start` on, one epoch after the other.
 
-        `begin_epoch` is called before the first batch of an epoch is drawn.
+        An epoch shows every image to each turn of the method, in batches of its own. `begin_epoch` is called before the
+        first batch of an epoch is drawn.
         """
-        batches: Iterator[np.ndarray] | None = None
+        turns: list[Iterator[np.ndarray]] = []
         for step in range(start, self.stop):
             epoch, within = divmod(step, self.steps_per_epoch)
             if within == 0 and begin_epoch is not None:
                 begin_epoch(epoch)
-            if within == 0 or batches is None:
-                self.sampler.set_epoch(epoch)  # a sampler resumed inside this epoch stays where it is
-                batches = iter(self.sampler)
-            yield step, epoch, [next(batches) for _ in range(self.method.batches_per_step)]
+            if within == 0 or not turns:
+                turns = batches_of_turns(self.config, self.sampler, self.method, step)
+            yield step, epoch, [next(batches) for batches in turns]
 
     def batch(self, positions: np.ndarray, step: int, turn: int) -> Batch:
         """Inputs of this process's share, labels of the whole batch, and generators set for this very batch."""
@@ -115,12 +115,7 @@ def build_job(
     sets = choose_sets(dataset, split, hold_out=config.selection == "val")
     sampler = make_sampler(config, sets)
     method = make_method(config.method or "margin")
-    steps_per_epoch = len(sampler) // method.batches_per_step
-    if steps_per_epoch == 0:
-        raise OodmlError(
-            f"{len(sets.fit)} images make {len(sampler)} batches of {config.batch_size} an epoch, and a step of this "
-            f"method needs {method.batches_per_step}. Use a smaller batch_size."
-        )
+    steps_per_epoch = len(sampler)
     total_steps = config.steps or int(config.epochs or 0) * steps_per_epoch
     device = processes.device
     generator = reseed(torch.Generator(device=device), config.seed, "init")
@@ -129,14 +124,15 @@ def build_job(
         embedding_dim=int(config.embedding_dim or 0),
         feature_dim=backbone.feature_dim,
         total_steps=total_steps,
-        dataset=dataset.name,
         train=config.train or "all",
         lr=float(config.lr or 0),
         batch_size=int(config.batch_size or 0),
         num_images=len(sets.fit),
         device=device,
         generator=generator,
-        load_teacher=lambda run: frozen_embedder(run, str(device), backbone if config.train == "head" else None),
+        load_teacher=lambda teacher: frozen_embedder(
+            _teacher_folder(teacher, out), str(device), backbone if config.train == "head" else None
+        ),
         cluster=lambda rows, k: cluster(rows, k, child_seed(config.seed, "k-means"), processes),
     )
     with own_seed(child_seed(config.seed, "init")):
@@ -172,10 +168,24 @@ def build_job(
     )
 
 
+def _teacher_folder(teacher: str | Mapping[str, str], out: Path) -> Path:
+    """The folder of a teacher; one named by its ID is looked for next to `out`, or next to the run whose search `out`
+    is."""
+    if isinstance(teacher, str):
+        return Path(teacher)
+    for parent in list(out.parents)[:2]:
+        if (parent / teacher["run"] / "embedder.safetensors").is_file():
+            return parent / teacher["run"]
+    raise OodmlError(
+        f"The teacher {teacher['run']} is not a finished run in {out.parent}: train it there first, or give its folder "
+        "as teacher."
+    )
+
+
 def load_pictures(config: RunConfig, dataset: Dataset, processes: Processes) -> Images:
     """The decoded pictures, on the device where the backbone trains; the main process decodes, the others wait."""
     device = processes.device if config.train == "all" else torch.device("cpu")
-    transforms = replace(dataset.transforms, train=config.transform) if config.transform else None
+    transforms = dataset.transforms.override(train=config.transform, cache_side=config.cache_side)
     if not processes.is_main:
         processes.barrier()
     images = load_images(dataset, device, workers=config.workers, quiet=config.quiet, transforms=transforms)

@@ -24,16 +24,31 @@ from oodml.training.sets import choose_split
 WHITENED = "whitened"
 FORMS = ("normalised", "raw", WHITENED)
 
-# What the paper compares, by the names of timm's hub; SwAV is not on it and needs its published file.
+# What the paper compares, by the names of registered backbones and of timm's hub. SwAV needs its published file.
 PUBLISHED = {
-    "clip": "vit_base_patch32_clip_224.openai",
+    "clip": "clip_vit_b32",
     "bit-21k": "resnetv2_50x1_bit.goog_in21k",
-    "bit-1k": "resnetv2_50x1_bit.goog_in21k_ft_in1k",
+    "bit-1k": "resnetv2_50x1_bit.goog_in21k_ft_in1k",  # the 21k model fine-tuned on 1k; not trained on 1k alone
     "efficientnet-b0": "efficientnet_b0.ra_in1k",
     "resnet50-1k": "resnet50.tv_in1k",
     "dinov2": "vit_small_patch14_dinov2.lvd142m",
     "swav": "swav_resnet50",
 }
+
+
+# What a short name stood for in scores that do not say their backbone; the others have not changed.
+_FORMERLY = {"clip": "vit_base_patch32_clip_224.openai"}
+
+
+def backbone_name(name: str | Backbone) -> str:
+    """The full name of an encoder: what a short name of `PUBLISHED` stands for."""
+    return name.name if isinstance(name, Backbone) else PUBLISHED.get(name, name)
+
+
+def scored_by(name: str, held: Mapping[str, Any]) -> bool:
+    """Whether scores in a study's folder belong to the encoder that `name` stands for today."""
+    current = backbone_name(name)
+    return held.get("backbone", _FORMERLY.get(name, current)) == current
 
 
 @dataclass(frozen=True)
@@ -203,7 +218,7 @@ def encoder_specs(backbones: Sequence[str | Mapping[str, Any] | Backbone]) -> li
         check_weights(given["name"], given.get("weights"))
         if isinstance(given["name"], str):
             if given["name"] in PUBLISHED:
-                given = {"label": given["name"], **given, "name": PUBLISHED[given["name"]]}
+                given = {"label": given["name"], **given, "name": backbone_name(given["name"])}
             check_backbone(given["name"])
         specs.append(given)
     return specs

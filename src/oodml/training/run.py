@@ -16,6 +16,7 @@ from safetensors.torch import save_file
 from oodml._errors import OodmlError
 from oodml._files import atomic_file, write_json
 from oodml.config import RunConfig
+from oodml.config.identity import IDENTITY, starting_weights
 from oodml.data import Dataset, load_dataset
 from oodml.models.features import SMALLEST_INPUT
 from oodml.training import distributed
@@ -167,7 +168,6 @@ def _write_tensors(job: Job, kept: dict[str, torch.Tensor], weights: dict[str, t
         "embedding_dim": context.embedding_dim,
         "feature_dim": context.feature_dim,
         "total_steps": context.total_steps,
-        "dataset": context.dataset,
     }
     seen, cut = job.dataset.transforms, job.dataset.image_size
     transforms = {"size": cut, "short_side": seen.short_side}
@@ -199,7 +199,9 @@ def _facts(job: Job, run_hash: str) -> dict[str, Any]:
         "steps_per_epoch": job.steps_per_epoch,
         "notes": list(getattr(job.sampler, "notes", ())),
         "seed": config.seed,
+        "identity": IDENTITY,
         "config_hash": run_hash,
+        "weights": starting_weights(config),
         "device": str(job.processes.device),
         "processes": job.processes.count,
         "threads": torch.get_num_threads(),

@@ -114,7 +114,7 @@ def read_target(
 
 def _load_pictures(config: RunConfig, data: Dataset, device: torch.device, quiet: bool) -> Images:
     """Decoded pictures, with the training transform of the run; on the device where a backbone may need them there."""
-    transforms = replace(data.transforms, train=config.transform) if config.transform else None
+    transforms = data.transforms.override(train=config.transform, cache_side=config.cache_side)
     return load_images(data, device if config.train == "all" else "cpu", quiet=quiet, transforms=transforms)
 
 

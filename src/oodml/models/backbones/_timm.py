@@ -14,8 +14,8 @@ from oodml._errors import OodmlError
 from oodml.models._init_rng import own_seed
 from oodml.models._torchvision import ensure_torchvision
 from oodml.models.backbones._base import Backbone
-from oodml.models.backbones._hub import hub_options, unreachable
-from oodml.models.backbones._weights import find_weights, load_weights, read_weights
+from oodml.models.backbones._hub import hub_options, tagged, unreachable
+from oodml.models.backbones._weights import check_finite, find_weights, load_weights, read_weights
 
 
 def import_timm() -> Any:
@@ -60,15 +60,15 @@ class FeatureMap(nn.Module):
         return out[:, :, None, None] if self.layout == "pooled" else out
 
 
-def build(name: str, seed: int) -> FeatureMap:
-    """The untrained network without its classifier, as a `FeatureMap`."""
+def build(name: str, seed: int, outputs: int = 0) -> FeatureMap:
+    """The untrained network as a `FeatureMap`: without its classifier, or with a last layer of so many `outputs`."""
     try:
-        model = _create(name, seed, global_pool="")
+        model = _create(name, seed, outputs, global_pool="")
         shape = _output_shape(model)
     except (AssertionError, AttributeError, TypeError):  # how timm's models say that their pooling cannot be left out
         shape = ()
     if len(shape) != 4:
-        model = _create(name, seed)
+        model = _create(name, seed, outputs)
         channels = _output_shape(model)[1]
         if channels == 0:
             raise OodmlError(f"timm's {name!r} cannot be a backbone: without its classifier it gives no features.")
@@ -86,22 +86,40 @@ def wrap(name: str, body: FeatureMap, *, pretrained: bool, **normalisation: Any)
     return Backbone(body, name=name, feature_dim=body.channels, input_size=size, pretrained=pretrained, **facts)
 
 
-def load_from_hub(name: str, body: FeatureMap, seed: int, offline_variant: int = 0) -> None:
+def load_from_hub(name: str, body: FeatureMap, seed: int, offline_variant: int = 0, outputs: int = 0) -> None:
     """Fill `body` with timm's published weights; `offline_variant` is the EfficientNet-Lite an error recommends."""
-    options = hub_options(name, body.model.pretrained_cfg, offline_variant)
+    config = body.model.pretrained_cfg
+    options = hub_options(name, config, offline_variant)
     if body.layout != "pooled":
         options["global_pool"] = ""
     try:
-        body.model = _create(name, seed, **options)
+        body.model = _create(tagged(config), seed, outputs, **options)
     except Exception as error:  # the hub's client raises a dozen types: connection, time-out, HTTP status, …
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
-        raise unreachable(name, reason, offline_variant) from error
+        raise unreachable(name, config, reason, offline_variant) from error
+    file = options.get("pretrained_cfg_overlay", {}).get("file")
+    check_finite(body.model.state_dict(), file or f"the timm hub ({config.get('hf_hub_id') or config.get('url')})")
 
 
 def classifier_names(model: Any) -> tuple[str, ...]:
     """Prefixes of the tensors that only the classifier has: in weight files, but not in a backbone."""
     names = model.pretrained_cfg.get("classifier") or ()
     return (names,) if isinstance(names, str) else tuple(names)
+
+
+def check_timm_name(name: str, registered: list[str]) -> None:
+    """Raise for an architecture that timm does not have, and for a tag (`resnet50.TAG`) that it does not have."""
+    timm = import_timm()
+    if not (isinstance(name, str) and timm.is_model(name)):
+        raise unknown_backbone(name, registered)
+    try:
+        timm.models.get_pretrained_cfg(name)
+    except RuntimeError as error:
+        architecture, _, tag = name.partition(".")
+        raise OodmlError(
+            f"Unknown weights {tag!r} of backbone {architecture!r}. timm has: "
+            f"{', '.join(timm.list_pretrained(f'{architecture}.*')) or f'{architecture}, without any'}."
+        ) from error
 
 
 def unknown_backbone(name: str, registered: list[str]) -> OodmlError:
@@ -115,10 +133,10 @@ def unknown_backbone(name: str, registered: list[str]) -> OodmlError:
     )
 
 
-def _create(name: str, seed: int, **options: Any) -> Any:
+def _create(name: str, seed: int, outputs: int, **options: Any) -> Any:
     timm = import_timm()
     with own_seed(seed):
-        return timm.create_model(name, num_classes=0, **options)
+        return timm.create_model(name, num_classes=outputs, **options)
 
 
 @torch.no_grad()

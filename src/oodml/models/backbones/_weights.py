@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -24,16 +26,39 @@ _PREFIXES = ("module.", "_orig_mod.")  # left behind by DistributedDataParallel 
 def find_weights(name: str, weights: str | Path | None) -> Path | None:
     """The file to load: `weights`, else `$OODML_WEIGHTS/NAME.safetensors` or `.pth`, else None."""
     if weights is not None:
-        path = Path(weights).expanduser()
-        if not path.is_file():
-            raise OodmlError(f"No weights file at {path.absolute()}: give the path of a .pth or .safetensors file.")
-        return path
+        return _existing(weights)
     if folder := os.environ.get("OODML_WEIGHTS"):
         for suffix in _SUFFIXES:
             path = Path(folder).expanduser() / f"{name}{suffix}"
             if path.is_file():
                 return path
     return None
+
+
+def weights_digest(path: str | Path) -> str:
+    """SHA-256 of the tensors in a weights file: the same however, where and in which precision they were saved."""
+    path = _existing(path)
+    facts = path.stat()
+    return _digest(path.resolve(), facts.st_size, facts.st_mtime_ns)
+
+
+@lru_cache(maxsize=64)
+def _digest(path: Path, size: int, changed: int) -> str:
+    """`size` and `changed` make a file that changed another entry of the cache."""
+    digest = hashlib.sha256()
+    for key, value in sorted(read_weights(path).items()):
+        data = value.contiguous()
+        data = data.float() if data.is_floating_point() else data.long()
+        digest.update(f"{key}|{tuple(data.shape)}|".encode())
+        digest.update(data.numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _existing(path: str | Path) -> Path:
+    path = Path(path).expanduser()
+    if not path.is_file():
+        raise OodmlError(f"No weights file at {path.absolute()}: give the path of a .pth or .safetensors file.")
+    return path
 
 
 def read_weights(path: Path) -> State:
@@ -57,7 +82,24 @@ def read_weights(path: Path) -> State:
     for prefix in _PREFIXES:
         if all(key.startswith(prefix) for key in state):
             state = {key.removeprefix(prefix): value for key, value in state.items()}
+    check_finite(state, path)
     return state
+
+
+def check_finite(state: Mapping[str, Tensor], source: object) -> None:
+    """Refuse tensors with NaN or infinity: such a network trains badly without a sign of it, or not at all."""
+    faults = [
+        f"{key} ({wrong:,} of {value.numel():,} values)"
+        for key, value in state.items()
+        if value.is_floating_point() and (wrong := int((~value.float().isfinite()).sum()))
+    ]
+    if faults:
+        named = ", ".join([*faults[:3], "…"][: len(faults)])
+        raise OodmlError(
+            f"The weights in {source} contain NaN or infinity: {named}. Download or convert the file again. If it was "
+            "converted to float16, keep the batch-norm statistics in float32: values above 65,504 become infinite in "
+            "float16."
+        )
 
 
 def _not_weights(path: Path, reason: str) -> str:

@@ -27,8 +27,9 @@ def resnet50_v1(pretrained: bool = True, weights: str | Path | None = None, seed
     path = find_weights("resnet50_v1", weights) if pretrained or weights else None
     if path is None and pretrained:
         raise OodmlError(
-            "The weights of 'resnet50_v1' come from a local file: pass weights='resnet50_v1.pth', or put "
-            "resnet50_v1.pth in the folder $OODML_WEIGHTS, or pass pretrained=False to start anew."
+            "The weights of 'resnet50_v1' come from a local file: make it with tools/resnet50_v1.py of oodml's "
+            "repository (docs/models.md), then put resnet50_v1.safetensors or resnet50_v1.pth into the folder "
+            "$OODML_WEIGHTS, or pass weights=FILE. Pass pretrained=False to start from random weights."
         )
     body = build("resnet50", seed)
     to_original_form(body.model)

@@ -9,7 +9,7 @@ from typing import Any
 from oodml.models import Backbone
 from oodml.study.encoders.score import score_splits, splits_and_pictures
 from oodml.study.store import Store, open_store
-from oodml.training.pretrained import check_forms, describe, encoder_specs, in_form
+from oodml.training.pretrained import backbone_name, check_forms, describe, encoder_specs, in_form
 
 
 def score_pretrained(
@@ -35,5 +35,5 @@ def score_pretrained(
         label, features = describe(data, device=device, quiet=quiet, **encoder)
         named = label if form == "normalised" else f"{label} ({form})"
         rows = {split.name: in_form(features, data, split, form, components) for split in splits}
-        found.append(score_splits(store, named, "generic", data, splits, rows))
+        found.append(score_splits(store, named, "generic", data, splits, rows, backbone=backbone_name(encoder["name"])))
     return found

@@ -72,8 +72,12 @@ def score_splits(
     splits: Sequence[Split],
     rows: Mapping[str, np.ndarray],
     normalise: bool = False,
+    backbone: str | None = None,
 ) -> dict[str, Any]:
-    """Score the embeddings of every split's test pictures (in the data set's order), and write the result."""
+    """Score the embeddings of every split's test pictures (in the data set's order), and write the result.
+
+    `backbone` is written into it: the full name of what a short label such as `clip` stands for.
+    """
     if kind not in KINDS:
         raise OodmlError(f"An encoder that is only scored is 'generic' or 'own', got {kind!r}.")
     _refuse_method(store, label)
@@ -83,7 +87,8 @@ def score_splits(
         labels = dataset.labels[dataset.indices_of(split.test)]
         scores = evaluate(rows[split.name], labels, match=match, normalise=normalise)
         found[split.name] = {name: float(value) for name, value in scores.items()}
-    held = {"label": label, "kind": kind, **scored_on(splits, match), "splits": found}
+    named = {"backbone": backbone} if backbone else {}
+    held = {"label": label, "kind": kind, **named, **scored_on(splits, match), "splits": found}
     store.write_json(scored_file(store, label), held)
     return held
 

@@ -22,4 +22,4 @@ def split_features(recipe: Mapping[str, Any], dataset: Dataset) -> tuple[np.ndar
     if recipe.get("data", readable.fingerprint) != readable.fingerprint:
         raise OodmlError(f"the data set {dataset.name!r} has changed since they were built.")
     sample = readable.sample(images) if images else readable
-    return extract_features(sample, backbone=recipe["backbone"]), sample
+    return extract_features(sample, backbone=recipe["backbone"], weights=recipe.get("weights")), sample

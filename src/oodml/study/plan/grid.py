@@ -10,12 +10,13 @@ from typing import Any
 from oodml._errors import OodmlError
 from oodml.config import RunConfig
 from oodml.shift import Split
-from oodml.study.plan.settings import StudyConfig
+from oodml.study.plan.settings import StudyConfig, teacher_label
 
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One run of the grid: its identity, its place, its settings (without a folder yet), what follows it."""
+    """One run of the grid: its identity, its place, its settings (without a folder yet), what follows it, and the run
+    that must be done before it."""
 
     id: str
     method: str
@@ -26,6 +27,7 @@ class PlannedRun:
     episodes: int = 10
     few_shot: Mapping[str, Any] = field(default_factory=dict)
     transfer: tuple[Any, ...] = ()
+    teacher: str | None = None
 
 
 def plan(study: StudyConfig, splits: list[Split]) -> list[PlannedRun]:
@@ -46,18 +48,16 @@ def plan(study: StudyConfig, splits: list[Split]) -> list[PlannedRun]:
 
 
 def _expand(study: StudyConfig, splits: list[Split]) -> Iterator[PlannedRun]:
-    axes = [{label: _method_settings(method) for label, method in study.methods.items()}]
-    if study.settings:
-        axes.append(study.settings)
+    axes: list[dict[str, dict[str, Any]]] = [study.settings] if study.settings else []
     if study.backbones:
-        axes.append({name: {"backbone": name} for name in study.backbones})
+        axes.append({label: {"backbone": name} for label, name in study.backbones.items()})
     if study.embedding_dims:
         axes.append({f"d{size}": {"embedding_dim": size} for size in study.embedding_dims})
-    for points in product(*(axis.items() for axis in axes)):
-        label = " · ".join(name for name, _ in points)
+    for method, *points in product(study.methods, *(axis.items() for axis in axes)):
+        label = " · ".join([method, *(name for name, _ in points)])
         chosen = {key: value for _, settings in points for key, value in settings.items()}
         for split, seed in product(splits, study.seeds):
-            config = RunConfig(**{**study.run, **chosen}, dataset=study.dataset, split=split, seed=seed)
+            config, teacher = _configure(study, method, chosen, split, seed)
             yield PlannedRun(
                 config.hash(),
                 label,
@@ -68,7 +68,27 @@ def _expand(study: StudyConfig, splits: list[Split]) -> Iterator[PlannedRun]:
                 episodes=study.episodes,
                 few_shot=study.few_shot,
                 transfer=tuple(study.transfer or ()),
+                teacher=teacher,
             )
+
+
+def _configure(
+    study: StudyConfig, label: str, chosen: dict[str, Any], split: Split, seed: int
+) -> tuple[RunConfig, str | None]:
+    """The settings of a method's run, and the ID of its teacher: of that label's run with all else equal."""
+    settings, teacher = _method_settings(study.methods[label]), None
+    if (taught_by := teacher_label(settings["method"])) is not None:
+        teacher = _configure(study, taught_by, chosen, split, seed)[0].hash()
+        settings["method"] = _with_teacher(settings["method"], teacher)
+    values = {**study.run, **settings, **chosen}
+    return RunConfig(**values, dataset=study.dataset, split=split, seed=seed), teacher
+
+
+def _with_teacher(method: dict[str, Any], run: str) -> dict[str, Any]:
+    """The method with the ID of a run in place of its teacher's label, whether the teacher is its own or its base's."""
+    if "teacher" in method:
+        return {**method, "teacher": {"run": run}}
+    return {**method, "base": _with_teacher(method["base"], run)}
 
 
 def _method_settings(method: str | dict[str, Any]) -> dict[str, Any]:

@@ -33,9 +33,12 @@ class BuildSplits(_Part):
 
     n_splits: int = Field(default=5, ge=1)
     backbone: str = "tf_efficientnet_lite0"
+    weights: str | None = None  # a file; None: the backbone's own
     images_per_class: int | None = Field(default=None, ge=1)  # None: all of them
     reverse: bool = False
     removal: bool = True
+    swaps_per_step: int | None = Field(default=None, ge=1)  # None: by the number of classes
+    keep: float = Field(default=0.5, gt=0, le=1)  # share of the images that removal leaves
     fid_mode: str = "class-means"
 
 
@@ -52,10 +55,11 @@ class StudyConfig(_Part):
     dataset         a name, or {"name": "folder", "root": ...}
     splits          "default", a split file, a list of these, {"n_splits": 5, ...}: built from the set's features, or
                     {"official": FILE}: the published ones
-    methods         names, or {label: method}; a method as in RunConfig, with `run:` settings that it alone has
+    methods         names, or {label: method}; a method as in RunConfig, with `run:` settings that it alone has. The
+                    `teacher` of the method `distil` may be {"method": LABEL}, another method of the study
     settings        {label: run settings}: a further axis, e.g. {"SPC-2": {"samples_per_class": 2}, ...}
     seeds           one run for each
-    backbones, embedding_dims   further axes; None leaves them to `run`
+    backbones, embedding_dims   further axes; None leaves them to `run`. Backbones are names, or {label: name}
     shots, episodes few-shot adaptation of every trained run, with so many labelled images of each test class;
                     `few_shot`: further options of it, as of oodml.few_shot
     transfer        data sets whose default test classes every run is measured on too
@@ -69,7 +73,7 @@ class StudyConfig(_Part):
     methods: dict[str, str | dict[str, Any]] = Field(default_factory=dict)
     settings: dict[str, dict[str, Any]] | None = Field(default=None, min_length=1)
     seeds: list[int] = Field(default=[0], min_length=1)
-    backbones: list[str] | None = Field(default=None, min_length=1)
+    backbones: dict[str, str] | None = Field(default=None, min_length=1)
     embedding_dims: list[int] | None = Field(default=None, min_length=1)
     shots: list[int] | None = Field(default=None, min_length=1)
     episodes: int = Field(default=10, ge=1)
@@ -78,11 +82,15 @@ class StudyConfig(_Part):
     generic: list[str] | None = Field(default=None, min_length=1)
     run: dict[str, Any] = Field(default_factory=dict)
 
-    @field_validator("methods", mode="before")
+    @field_validator("methods", "backbones", mode="before")
     @classmethod
-    def _label_methods(cls, value: Any) -> Any:
+    def _label_each(cls, value: Any, info: ValidationInfo) -> Any:
         """A list of names is short for {name: name}."""
-        return {str(name): name for name in value} if isinstance(value, list | tuple) else value
+        if not isinstance(value, list | tuple):
+            return value
+        if info.field_name == "backbones":
+            _once([str(name) for name in value], info)
+        return {str(name): name for name in value}
 
     @field_validator("splits", mode="before")
     @classmethod
@@ -91,13 +99,10 @@ class StudyConfig(_Part):
             return OfficialSplits(**value) if "official" in value else BuildSplits(**value)
         return value
 
-    @field_validator("seeds", "backbones", "embedding_dims", "shots", "generic", mode="after")
+    @field_validator("seeds", "embedding_dims", "shots", "generic", mode="after")
     @classmethod
     def _each_once(cls, value: list[Any] | None, info: ValidationInfo) -> list[Any] | None:
-        twice = [each for each, count in Counter(value or ()).items() if count > 1]
-        if twice:
-            raise OodmlError(f"{info.field_name}: {twice[0]} is listed more than once. Name each once.")
-        return value
+        return _once(value, info)
 
     @field_validator("run", mode="after")
     @classmethod
@@ -128,6 +133,20 @@ class StudyConfig(_Part):
         return value
 
     @model_validator(mode="after")
+    def _known_teachers(self) -> StudyConfig:
+        for label, method in self.methods.items():
+            chain = [label]
+            while (teacher := teacher_label(method)) is not None:
+                if teacher not in self.methods:
+                    raise unknown_name(f"teacher of methods.{chain[-1]}:", teacher, self.methods)
+                if teacher in chain:
+                    told = " from ".join(repr(each) for each in [*chain, teacher])
+                    raise OodmlError(f"methods.{label}: {told} is a circle. Name a teacher that is trained without it.")
+                chain.append(teacher)
+                method = self.methods[teacher]
+        return self
+
+    @model_validator(mode="after")
     def _something_to_do(self) -> StudyConfig:
         if not self.methods and not self.generic:
             raise OodmlError("A study needs `methods` to train, or `generic` backbones to score without training.")
@@ -142,6 +161,24 @@ class StudyConfig(_Part):
         """Every setting, as a study file has it."""
         values = json.loads(self.model_dump_json())
         return yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
+
+
+def teacher_label(method: Any) -> str | None:
+    """LABEL of `teacher: {method: LABEL}` in a method or in the base that it wraps; None where there is none."""
+    while isinstance(method, Mapping):
+        teacher = method.get("teacher")
+        if isinstance(teacher, Mapping) and teacher.keys() == {"method"}:
+            return str(teacher["method"])
+        method = method.get("base")
+    return None
+
+
+def _once(value: Any, info: ValidationInfo) -> Any:
+    """A list without repetitions, or an error that names the first one."""
+    twice = [each for each, count in Counter(value or ()).items() if count > 1]
+    if twice:
+        raise OodmlError(f"{info.field_name}: {twice[0]} is listed more than once. Name each once.")
+    return value
 
 
 def _known(settings: dict[str, Any], where: str) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from oodml._errors import OodmlError
 from oodml.config import split_key
 from oodml.data import Dataset
 from oodml.models import extract_features
+from oodml.models.backbones import weights_digest
 from oodml.shift import Split, Splits, build_splits, load_official, load_splits
 from oodml.shift.split import check_names, series_to_json
 from oodml.study.plan.settings import BuildSplits, OfficialSplits, StudyConfig
@@ -103,25 +105,36 @@ def split_hash(split: Split) -> str:
     return hashlib.sha256(json.dumps(split_key(split), sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _recipe(options: BuildSplits, dataset: Dataset) -> dict:
-    return options.model_dump() | {"data": dataset.fingerprint}
+def _recipe(options: BuildSplits, dataset: Dataset) -> dict[str, Any]:
+    recipe = options.model_dump() | {"data": dataset.fingerprint}
+    if options.weights is not None:
+        recipe |= {"weights": str(Path(options.weights).expanduser().resolve())}
+        recipe |= {"weights_sha256": weights_digest(options.weights)}
+    return recipe
 
 
 def _kept(options: BuildSplits, dataset: Dataset, store: Store) -> list[Split] | None:
     splits = stored_splits(store)
-    return splits if splits and splits[0].provenance.get("recipe") == _recipe(options, dataset) else None
+    held = splits[0].provenance.get("recipe", {}) if splits else {}
+    held = BuildSplits().model_dump() | held  # an option that is younger than the splits had its default
+    wanted = _recipe(options, dataset)
+    if "weights_sha256" in wanted:
+        wanted["weights"] = held["weights"]  # the same file counts as the same wherever it is
+    return splits if held == wanted else None
 
 
 def _build(options: BuildSplits, dataset: Dataset, store: Store, quiet: bool) -> list[Split]:
     sample = dataset.sample(options.images_per_class) if options.images_per_class else dataset
     splits = build_splits(
-        extract_features(sample, backbone=options.backbone, quiet=quiet),
+        extract_features(sample, backbone=options.backbone, weights=options.weights, quiet=quiet),
         sample.labels,
         class_names=sample.classes,
         start=dataset.default_split,
         n_splits=options.n_splits,
         reverse=options.reverse,
         removal=options.removal,
+        swaps_per_step=options.swaps_per_step,
+        keep=options.keep,
         fid_mode=options.fid_mode,  # type: ignore[arg-type]
         dataset=dataset.name,
         provenance={"recipe": _recipe(options, dataset)},

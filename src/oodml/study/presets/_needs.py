@@ -29,7 +29,9 @@ def _asked(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield "batch sampler", _name(run["sampler"])
         if "backbone" in run:
             yield "backbone", run["backbone"]
-    for backbone in (*(settings.get("backbones") or ()), *(settings.get("generic") or ())):
+    backbones = settings.get("backbones") or ()
+    backbones = backbones.values() if isinstance(backbones, Mapping) else backbones
+    for backbone in (*backbones, *(settings.get("generic") or ())):
         yield "backbone", backbone
 
 

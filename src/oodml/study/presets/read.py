@@ -1,4 +1,4 @@
-"""Reads the YAML files beside this one.
+"""Reads the grids of the papers' recipes, and the YAML files next to this one, which belong to no paper.
 
 A file holds one experiment: a header of comments (Reproduces, Costs, Expect), the settings all its versions share
 (`study`), and what each version changes (`versions`). The version `glyphs` of `zero-shot.yaml` is the preset
@@ -19,6 +19,7 @@ from typing import Any
 import yaml
 
 from oodml._errors import OodmlError
+from oodml.recipes import grids
 from oodml.study.plan import StudyConfig
 from oodml.study.presets._needs import needs
 
@@ -51,12 +52,10 @@ class Preset:
 @cache
 def presets() -> Mapping[str, Preset]:
     """Every preset by its name."""
-    found = {}
-    for file in sorted(resources.files("oodml.study.presets").iterdir(), key=lambda each: each.name):
-        if file.name.endswith(".yaml"):
-            for preset in _read(file.name.removesuffix(".yaml"), file.read_text(encoding="utf-8")):
-                found[preset.name] = preset
-    return found
+    files = [file for file in resources.files("oodml.study.presets").iterdir() if file.name.endswith(".yaml")]
+    own = {file.name.removesuffix(".yaml"): file.read_text(encoding="utf-8") for file in files}
+    experiments = sorted({**grids(), **own}.items())
+    return {preset.name: preset for stem, text in experiments for preset in _read(stem, text)}
 
 
 def load_preset(name: str, **changes: Any) -> StudyConfig:

@@ -1,15 +1,13 @@
-"""The published numbers of the four papers, from `tables.json` beside this file."""
+"""The published numbers of the four papers, from the `tables.json` of their recipes."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
-from importlib import resources
 from typing import Any
 
 from oodml._errors import unknown_name
+from oodml.recipes import tables
 
 
 @dataclass(frozen=True)
@@ -25,19 +23,14 @@ class Published:
     spread: float | None
 
 
-@cache
-def _content() -> Mapping[str, Any]:
-    return json.loads(resources.files("oodml.study.published").joinpath("tables.json").read_text(encoding="utf-8"))
-
-
 def published_tables() -> Mapping[str, Mapping[str, Any]]:
     """Every table by its key (`oodml-s4`: supplement, table 4): paper, place, what it is about, conditions, cells."""
-    return _content()["tables"]
+    return tables()["tables"]
 
 
 def published_fids(dataset: str) -> list[float]:
     """FID of the official splits of a data set, in order of their ids."""
-    return _content()["fids"][dataset]
+    return tables()["fids"][dataset]
 
 
 def published(table: str) -> list[Published]:

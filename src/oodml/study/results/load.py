@@ -161,7 +161,7 @@ def _epochs_between(result: Mapping[str, Any], config: Mapping[str, Any]) -> flo
 
 def _matched(run_id: str, folder: Path, match: tuple[int, int], store: Store) -> float:
     """Computed once for a size, and kept beside the run."""
-    name = f"runs/{run_id}/{MATCHED}"
+    name = store.run_file(run_id, MATCHED)
     held = store.read_json(name)
     if held is None or held["match"] != list(match):
         held = {"match": list(match), METRIC: matched_recall(folder, match)[METRIC]}

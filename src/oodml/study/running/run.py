@@ -35,6 +35,7 @@ from oodml.study.results import load_study, scored_as, scored_labels, smallest_t
 from oodml.study.running.checks import check_study
 from oodml.study.statistics import StudyTable
 from oodml.study.store import Store, open_store
+from oodml.training.pretrained import scored_by
 
 MARKS = (SETTINGS, PLAN, SPLITS)  # any of them makes a folder that of a study
 ADVICE = "give --out a folder of its own."
@@ -140,7 +141,9 @@ def missing_generic(study: StudyConfig, store: Store, planned_in: Store | None =
     splits, match = stored_splits(planned_in), saved_match(planned_in)
     held = {name: scored_as(store, name) for name in study.generic or ()}
     return [
-        name for name, found in held.items() if found is None or len(valid_scores(found, splits, match)) < len(splits)
+        name
+        for name, found in held.items()
+        if found is None or not scored_by(name, found) or len(valid_scores(found, splits, match)) < len(splits)
     ]
 
 
@@ -151,7 +154,8 @@ def score_generic(study: StudyConfig, store: Store, quiet: bool = False) -> None
 
 
 def run_missing(planned: list[PlannedRun], store: Store, engine: Engine, quiet: bool = False) -> None:
-    """Train what has no result yet. Runs that somebody else works on come last: done by then, or taken over."""
+    """Train what has no result yet, teachers before their students. Runs that somebody else works on come last: done
+    by then, or taken over."""
     missing = []
     for run in planned:
         if not is_done(run, store):
@@ -162,14 +166,17 @@ def run_missing(planned: list[PlannedRun], store: Store, engine: Engine, quiet: 
         bar.disable = quiet
         task = bar.add_task("Training", total=len(planned), completed=len(planned) - len(missing))
         while missing:
-            elsewhere = []
-            for run, outcome in engine(missing, store):
+            undone, elsewhere = {run.id for run in missing}, []
+            ready = [run for run in missing if run.teacher not in undone]
+            students = [run for run in missing if run.teacher in undone]
+            for run, outcome in engine(ready, store):
                 if outcome == "elsewhere":
                     elsewhere.append(run)
                 else:
                     bar.update(task, description=f"Trained {run.method} on {run.split.name}", advance=1)
-            missing = _wait(elsewhere, store)
-            bar.update(task, advance=len(elsewhere) - len(missing))
+            left = _wait(elsewhere, store)
+            bar.update(task, advance=len(elsewhere) - len(left))
+            missing = left + students
 
 
 def _wait(runs: list[PlannedRun], store: Store) -> list[PlannedRun]:

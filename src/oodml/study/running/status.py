@@ -58,7 +58,8 @@ def estimate_seconds(statuses: list[RunStatus], planned: list[PlannedRun], calib
     """Seconds of work that the missing runs are, one after the other; None where nothing tells.
 
     A method's finished runs tell; one that has none is tried for a few steps where `calibrate` allows it. After a
-    minute of trying, the others count as what the known ones take on average.
+    minute of trying, the others count as what the known ones take on average; so do students of teachers, which cannot
+    be tried without them.
     """
     seen: dict[str, list[float]] = {}
     todo = {each.place.id for each in statuses if np.isnan(each.seconds)}
@@ -70,14 +71,16 @@ def estimate_seconds(statuses: list[RunStatus], planned: list[PlannedRun], calib
         if run.id in todo:
             by_method.setdefault(run.method, []).append(run)
     costs = {method: float(np.mean(seconds)) for method, seconds in seen.items()}
-    unknown = [method for method in by_method if method not in costs]
+    taught = {method: runs[0].teacher is not None for method, runs in by_method.items()}
+    unknown = sorted((method for method in by_method if method not in costs), key=taught.__getitem__)
     if unknown and not calibrate:
         return None
     for method in unknown:
-        compute_features(by_method[method][0])  # all runs use them: kept, shown by a bar of their own, and not counted
+        if not taught[method]:  # all runs use them: kept, shown by a bar of their own, and not counted
+            compute_features(by_method[method][0])
     began = time.monotonic()
     for method in track(unknown, "Trying methods"):
-        if costs and time.monotonic() - began > CALIBRATION_SECONDS:
+        if taught[method] or (costs and time.monotonic() - began > CALIBRATION_SECONDS):
             costs[method] = float(np.mean(list(costs.values())))
         else:
             costs[method] = calibration(by_method[method][0])

@@ -6,11 +6,13 @@ import contextlib
 import fcntl
 import json
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from oodml._errors import OodmlError
 from oodml._files import as_json, atomic_file, check_holds_only, explained
+from oodml.study.store.identities import IDENTITIES, Identities
 
 EMBEDDINGS = "embeddings.safetensors"
 AUDITED = "data.json"  # which pictures an audit in this folder is about
@@ -73,9 +75,22 @@ class Store:
 
     # -- runs ------------------------------------------------------------------------------------------------------
 
+    @cached_property
+    def identities(self) -> Identities:
+        """What the runs of an earlier version are called now."""
+        return Identities.from_json(self.read_json(IDENTITIES))
+
+    def keep_identities(self, identities: Identities) -> None:
+        self.write_json(IDENTITIES, identities.to_json())
+        self.__dict__["identities"] = identities
+
+    def run_file(self, run_id: str, name: str) -> str:
+        """The name of a run's file below the root."""
+        return f"runs/{self.identities.folder(run_id)}/{name}"
+
     def folder(self, run_id: str) -> Path:
         """Where a run works on this machine."""
-        return self.root / "runs" / run_id
+        return self.root / "runs" / self.identities.folder(run_id)
 
     def publish(self, run_id: str) -> None:
         """Make what a run wrote into `folder` part of the store."""
@@ -86,18 +101,18 @@ class Store:
 
     def result(self, run_id: str) -> dict[str, Any] | None:
         """What a finished run found; None when it has not finished."""
-        return self.read_json(f"runs/{run_id}/{RESULT}")
+        return self.read_json(self.run_file(run_id, RESULT))
 
     def failure(self, run_id: str) -> str | None:
         """Why a run failed last time, as a traceback; None when it did not."""
-        held = self.read_json(f"runs/{run_id}/{FAILED}")
+        held = self.read_json(self.run_file(run_id, FAILED))
         return None if held is None else held["traceback"]
 
     def record_failure(self, run_id: str, traceback: str) -> None:
-        self.write_json(f"runs/{run_id}/{FAILED}", {"traceback": traceback})
+        self.write_json(self.run_file(run_id, FAILED), {"traceback": traceback})
 
     def clear_failure(self, run_id: str) -> None:
-        self.remove(f"runs/{run_id}/{FAILED}")
+        self.remove(self.run_file(run_id, FAILED))
 
     @contextlib.contextmanager
     def claim(self, run_id: str) -> Iterator[bool]:

@@ -90,21 +90,21 @@ class RemoteStore(Store):
         for name in KEPT:
             path = self.folder(run_id) / name
             if path.exists():
-                self.write(f"runs/{run_id}/{name}", path.read_bytes())
+                self.write(self.run_file(run_id, name), path.read_bytes())
 
     def fetch(self, run_id: str, names: Iterable[str]) -> Path:
         folder = self.folder(run_id)
         for name in names:
             if name.endswith(".safetensors") and (folder / name).exists():
                 continue  # large, and the same whoever computed it
-            content = self.read(f"runs/{run_id}/{name}")
+            content = self.read(self.run_file(run_id, name))
             if content is not None:
                 with atomic_file(folder / name) as temporary:
                     temporary.write_bytes(content)
         return folder
 
     def record_failure(self, run_id: str, traceback: str) -> None:
-        self.write_json(f"runs/{run_id}/{FAILED}", {"traceback": traceback, "host": socket.gethostname()})
+        self.write_json(self.run_file(run_id, FAILED), {"traceback": traceback, "host": socket.gethostname()})
 
     @contextlib.contextmanager
     def claim(self, run_id: str) -> Iterator[bool]:
