@@ -4,6 +4,7 @@ import json
 import math
 import shutil
 from collections import defaultdict
+from itertools import product
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ import oodml
 from oodml.shift import Split, names_by_content, official_at_hand, save_splits
 from oodml.study import load_study
 from oodml.study.correlations import structure_correlation
+from oodml.study.presets import presets
 from oodml.study.published import (
     comparable_tables,
     compare_with_published,
@@ -24,6 +26,7 @@ from oodml.study.published import (
     published_tables,
     reading_notes,
 )
+from oodml.study.published.labels import UNTRAINED, own_label
 from oodml.study.results import as_markdown, leaderboard
 from oodml.study.results.export import export_rows
 from oodml.study.statistics import Row, StudyTable
@@ -367,3 +370,139 @@ def test_structure_on_cub_takes_the_default_split_and_not_that_of_least_shift(bu
         for s, f in zip(table.splits, table.fids, strict=True)
     ]
     assert structure_correlation(StudyTable(rows, known_as=table.known_as), "rho").default == "shift-2"
+
+
+QUOTED = "quoted from others"
+TAKEN = "an original number, quoted from others"
+RESET = "measured for a single run: `oodml spaces RUN --gap`"
+# Rows of the published tables that no run of a preset stands for, and why.
+UNREACHED = {
+    "oodml-1": {"default": "a distance: `oodml splits baseline`", "i.i.d.": "a distance: `oodml splits baseline`"},
+    "oodml-s1": {"ooDML": "a distance, printed with the splits"},
+    "s2sd-2": {
+        **dict.fromkeys((f"{name} · ResNet50-128" for name in ("Div&Conq", "MIC", "PADS")), QUOTED),
+        **dict.fromkeys((f"{name} · ResNet50-512" for name in ("EPSHN", "NormSoft", "DiVA")), QUOTED),
+        **dict.fromkeys((f"{name} · Inception-BN-512" for name in ("DiVA", "Softtriple*", "Multisimilarity*")), QUOTED),
+        **dict.fromkeys(
+            (f"{base}*+S2SD · Inception-BN-512" for base in ("Multisimilarity", "Margin", "R-Margin")),
+            "Inception-V1 with frozen batch norm, which is no backbone here",
+        ),
+    },
+    "s2sd-3": dict.fromkeys((f"d{2**i}" for i in range(5, 12)), "seconds: `oodml study retrieval-time`"),
+    "s2sd-7": {"Distill Student (d=128)": "needs the run of a teacher"},
+    "sharing-4": dict.fromkeys(
+        (f"{loss} · original" for loss in ("Triplet (S)", "NPair", "ProxyNCA", "Margin")), TAKEN
+    ),
+    "sharing-5": {
+        f"{name} · {part}": RESET for name in ("Margin", "Sharing") for part in ("class, head reset", "features")
+    },
+    "sharing-9": dict.fromkeys(
+        (f"{loss} · original" for loss in ("Triplet (S)", "NPair", "ProxyNCA", "Margin")), TAKEN
+    ),
+}
+
+
+def labels_of(settings):
+    """The labels under which a study has numbers: its runs, what follows them, and parts of embeddings."""
+    methods = settings["methods"]
+    axes = [methods, settings.get("settings"), settings.get("backbones")]
+    sizes = [f"d{size}" for size in settings.get("embedding_dims", ())]
+    runs = [" · ".join(point) for point in product(*filter(None, [*axes, sizes]))]
+    shots = [f"{run} · {n} shots · {use}" for run in runs for n in settings.get("shots", ()) for use in ("zero", "few")]
+    specs = {label: {"name": spec} if isinstance(spec, str) else spec for label, spec in methods.items()}
+    separate = [
+        label for label, s in specs.items() if s["name"] == "sharing" and "sep" in s.get("variant", "both+sep+decor")
+    ]
+    return runs + shots + [f"{label} · {part}" for label in separate for part in ("discriminative", "shared")]
+
+
+def stands_for(settings, table, row, about):
+    """Whether a study has the row of a table, in the protocol of the paper and with the backbone of the table."""
+    run, paper = settings["run"], table.partition("-")[0]
+    backbone = run.get("backbone", "resnet50").partition(".")[0]
+    same = run["protocol"] == paper and about.get("backbone", backbone) == backbone
+    return same and own_label(table, row, labels_of(settings), about) is not None
+
+
+def test_every_published_row_is_reached_by_a_preset_or_has_a_reason():
+    by_dataset = defaultdict(list)
+    for preset in presets().values():
+        if preset.settings.get("run", {}).get("protocol"):
+            by_dataset[preset.settings["dataset"]].append(preset.settings)
+    unreached = defaultdict(set)
+    for table, about in published_tables().items():
+        for dataset, row in {(p.dataset, p.method) for p in published(table)}:
+            if row != UNTRAINED and not any(stands_for(s, table, row, about) for s in by_dataset[dataset]):
+                unreached[table].add(row)
+    assert unreached == {table: set(rows) for table, rows in UNREACHED.items()}
+
+
+def test_one_run_of_a_paper_stands_for_every_row_it_is_printed_as():
+    def reached(table, label, **about):
+        rows = {p.method for p in published(table)}
+        return {row for row in rows if own_label(table, row, [label], about)}
+
+    assert reached("s2sd-9", "R-KL") == {"R-KL"}
+    assert reached("s2sd-10", "R-KL") == {"2 Layers"}
+    assert reached("s2sd-13", "R-KL") == {"DSDA, TD=2048"}
+    assert reached("s2sd-13", "Straight") == {"MSDA, #B=4"}
+    assert reached("s2sd-14", "Straight") == {"MSDA"}
+    assert reached("s2sd-15", "R-KL") == {"DSDA, Detached"}
+    assert reached("sharing-7", "both+sep+decor") == {"both+sep+decor", "γ=500"}
+    assert reached("sharing-7", "both+sep") == {"both+sep", "γ=0"}
+    assert reached("sharing-8", "discr. only") == {"Base"}
+    assert reached("sharing-8", "both+sep+decor") == {"Sharing", "Sharing · distance"}
+    assert reached("sharing-6", "Sharing") == set()  # 83.2 is one encoder for both tasks
+    assert reached("revisiting-s3", "Margin β=1.2") == {"Margin"}
+
+
+def test_the_base_of_sharing_matters_is_79_9_at_128_dimensions_and_81_5_at_256():
+    """Tables 5 and 6 print the first, tables 1, 4, 7 and 8 the second."""
+    ablations = presets()["sharing-ablations-cars196"].settings
+    assert "embedding_dim" not in ablations["run"]  # the protocol has 256
+    assert presets()["sharing-regularisers-cars196"].settings["run"]["embedding_dim"] == 128
+    losses = presets()["sharing-losses-cars196"].settings["methods"]
+    assert losses["Margin · baseline d128"] == {"name": "margin", "run": {"embedding_dim": 128}}
+    values = {
+        (p.table, p.method): p.value for k in (5, 6, 7, 8) for p in published(f"sharing-{k}") if p.metric == "recall@1"
+    }
+    assert values["sharing-5", "Margin · class"] == values["sharing-6", "Margin"] == 0.799
+    assert values["sharing-7", "discr. only"] == values["sharing-8", "Base"] == 0.815
+
+
+def test_weight_zero_of_s2sd_is_its_base_run():
+    for dataset in ("cub200", "cars196", "sop"):
+        assert presets()[f"s2sd-weight-{dataset}"].settings["methods"]["γ=0"] == "multisimilarity"
+
+
+def test_cells_read_from_the_papers_text():
+    """Typed from Sharing Matters' tables 4 and 9, ooDML's tables 4, 7 and 8, and Revisiting's table 3."""
+    typed = [
+        ("sharing-4", "cars196", "Triplet (S) · class + shared", "nmi", 66.0, 0.2),
+        ("sharing-4", "cars196", "Triplet (S) · class + shared", "recall@1", 79.4, 0.3),
+        ("sharing-4", "sop", "NPair · shared", "nmi", 87.3, 0.1),
+        ("sharing-9", "cub200", "ProxyNCA · class", "nmi", 64.5, 0.2),
+        ("oodml-s4", "official-9", "Multisimilarity", "recall@1", 58.20, 0.51),
+        ("oodml-s4", "official-3", "ArcFace", "map@1000:reference", 34.39, 0.14),
+        ("oodml-s7", "official-2", "ArcFace · 2 shots · zero", "map@1000:reference", 34.03, 0.06),
+        ("oodml-s8", "official-8", "DiVA · 2 shots · few", "recall@1", 69.38, 0.86),
+        ("oodml-s8", "official-5", "S2SD · 5 shots · few", "map@1000:reference", 37.80, 0.14),
+        ("revisiting-s3", "sop", "Margin", "nmi", 90.4, None),
+    ]
+    for table, place, method, metric, value, spread in typed:
+        cells = [c[4:] for c in published_tables()[table]["cells"] if place in c[:2] and c[2:4] == [method, metric]]
+        assert cells == [[value, spread]]
+    for table in ("sharing-4", "sharing-9"):
+        by_metric = [
+            sum(p.metric == m and "original" not in p.method for p in published(table)) for m in ("recall@1", "nmi")
+        ]
+        assert by_metric[1] == 55 and by_metric[0] == (55 if table == "sharing-9" else 51)
+
+
+def test_adaptation_gains_in_every_cell_of_recall_that_has_both():
+    """A misread digit of tables 7 and 8 would rarely leave few above zero, as the paper finds without exception."""
+    for table in ("oodml-s7", "oodml-s8"):
+        found = {(p.split, p.method): p.value for p in published(table) if p.metric == "recall@1"}
+        few = {(split, method): found.get((split, method.replace("zero", "few"))) for split, method in found}
+        pairs = [(found[key], value) for key, value in few.items() if key[1].endswith("zero") and value]
+        assert len(pairs) > 50 and all(few > zero for zero, few in pairs)

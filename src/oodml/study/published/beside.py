@@ -21,9 +21,9 @@ from oodml.study.store import Store
 UNTRAINED_HERE = "untrained"
 # What a paper's tables were trained with. S2SD takes over the set-up of Revisiting, and its baselines' numbers.
 _PROTOCOLS = {
-    "oodml": ["oodml"],
-    "revisiting": ["revisiting", "s2sd"],
-    "s2sd": ["s2sd", "revisiting"],
+    "oodml": ["oodml", "oodml-printed"],
+    "revisiting": ["revisiting", "revisiting-printed", "s2sd", "s2sd-printed"],
+    "s2sd": ["s2sd", "s2sd-printed", "revisiting", "revisiting-printed"],
     "sharing": ["sharing"],
 }
 _SIZE = re.compile(r"\bd ?=? ?(\d+)\b")  # the embedding size that a row's own name says

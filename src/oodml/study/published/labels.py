@@ -11,38 +11,32 @@ from typing import Any
 
 UNTRAINED = "ImageNet"  # what the papers call the backbone before training
 
-_LOSSES = ("Triplet (S)", "NPair", "ProxyNCA")
-
-
-def _by_loss(own: str) -> dict[str, tuple[str, ...]]:
-    """Tables 4 and 9 of Sharing Matters: each loss alone, and the two parts of the embedding beside the whole."""
-    found: dict[str, tuple[str, ...]] = {
-        f"Margin · baseline {own}": (f"Margin {own}",),
-        "Margin · class": ("Sharing · discriminative",),
-        "Margin · shared": ("Sharing · shared",),
-        "Margin · class + shared": ("Sharing",),
-    }
-    for loss in _LOSSES:
-        found[f"{loss} · class"] = (f"{loss} · class + shared · discriminative",)
-        found[f"{loss} · shared"] = (f"{loss} · class + shared · shared",)
-    return found
-
-
+# Tables 4 and 9 of Sharing Matters: the two parts of the embedding, and both together.
+_PARTS: Mapping[str, Sequence[str]] = {
+    "Margin · class": ("Sharing · discriminative",),
+    "Margin · shared": ("Sharing · shared",),
+    "Margin · class + shared": ("Sharing",),
+    **{
+        f"{loss} · class": (f"{loss} · class + shared · discriminative",)
+        for loss in ("Triplet (S)", "NPair", "ProxyNCA")
+    },
+    **{f"{loss} · shared": (f"{loss} · class + shared · shared",) for loss in ("Triplet (S)", "NPair", "ProxyNCA")},
+}
 LABELS: Mapping[str, Mapping[str, Sequence[str]]] = {
     "revisiting-s3": {"Margin": ("Margin β=1.2",)},
     "s2sd-10": {"2 Layers": ("R-KL",)},
     "s2sd-13": {"DSDA, TD=2048": ("R-KL",), "MSDA, #B=4": ("Straight",)},
     "s2sd-14": {"MSDA": ("Straight",)},
     "s2sd-15": {"DSDA, Detached": ("R-KL",), "MSDA, Detached": ("Straight",)},
-    "sharing-4": _by_loss("d256"),
+    "sharing-4": {"Margin · baseline d256": ("Margin d256",), **_PARTS},
     "sharing-5": {"Margin · class": ("Margin · baseline d128",), "Sharing · class": ("Sharing · discriminative",)},
-    "sharing-7": {"γ=0": ("both+sep",), "γ=500": ("both+sep+decor",)},
+    "sharing-7": {"γ=0": ("both+sep",), "γ=500": ("both+sep+decor",), "both": ("Sharing (both)",)},
     "sharing-8": {
         "Base": ("discr. only",),
         "Sharing": ("both+sep+decor",),
         "Sharing · distance": ("both+sep+decor",),
     },
-    "sharing-9": _by_loss("d1024"),
+    "sharing-9": _PARTS,
 }
 
 
