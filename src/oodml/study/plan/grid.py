@@ -45,7 +45,8 @@ def plan(study: StudyConfig, splits: list[Split]) -> list[PlannedRun]:
     return list(runs.values())
 
 
-def _expand(study: StudyConfig, splits: list[Split]) -> Iterator[PlannedRun]:
+def points(study: StudyConfig) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The label and the run settings of every point of the grid, which each split and seed then has."""
     axes = [{label: _method_settings(method) for label, method in study.methods.items()}]
     if study.settings:
         axes.append(study.settings)
@@ -53,11 +54,15 @@ def _expand(study: StudyConfig, splits: list[Split]) -> Iterator[PlannedRun]:
         axes.append({label: {"backbone": name} for label, name in study.backbones.items()})
     if study.embedding_dims:
         axes.append({f"d{size}": {"embedding_dim": size} for size in study.embedding_dims})
-    for points in product(*(axis.items() for axis in axes)):
-        label = " · ".join(name for name, _ in points)
-        chosen = {key: value for _, settings in points for key, value in settings.items()}
+    for point in product(*(axis.items() for axis in axes)):
+        chosen = {key: value for _, settings in point for key, value in settings.items()}
+        yield " · ".join(name for name, _ in point), {**study.run, **chosen}
+
+
+def _expand(study: StudyConfig, splits: list[Split]) -> Iterator[PlannedRun]:
+    for label, settings in points(study):
         for split, seed in product(splits, study.seeds):
-            config = RunConfig(**{**study.run, **chosen}, dataset=study.dataset, split=split, seed=seed)
+            config = RunConfig(**settings, dataset=study.dataset, split=split, seed=seed)
             yield PlannedRun(
                 config.hash(),
                 label,
