@@ -24,7 +24,7 @@ ALLOWED = {
     "config": {"data", "losses", "methods", "miners", "models", "shift"},
     "training": {"config", "data", "evaluation", "losses", "methods", "miners", "models", "shift"},
     "study": {"config", "data", "evaluation", "losses", "methods", "miners", "models", "shift", "training"},
-    "reporting": {"data", "evaluation", "study"},
+    "reporting": {"data", "evaluation", "shift", "study"},
     "search": {"data", "evaluation", "models", "training"},
 }
 
