@@ -71,7 +71,7 @@ def test_adaptation_helps_where_there_is_something_to_learn(run):
 
 def test_zero_shot_is_the_run_as_it_is_on_the_same_queries(run):
     data = oodml.load_dataset("patterns")
-    split = Split(*data.default_split, dataset="patterns")
+    split = data.default_split
     split = oodml.make_episodes(split, data, shots=2, episodes=3)
     found = few_shot(run, split, shots=2, **QUICK)
     assert not any("episodes" in note for note in found.notes)
@@ -262,7 +262,7 @@ def test_results_are_stored_in_the_run_on_request_only(run, tmp_path):
 
 def test_what_cannot_be_done_is_said(run, tmp_path):
     data = oodml.load_dataset("patterns")
-    split = Split(*data.default_split, dataset="patterns", name="mine")
+    split = replace(data.default_split, name="mine")
     with pytest.raises(OodmlError, match=r"8 shots need at least 9 images .*'class-08' \(8\)"):
         few_shot(run, shots=8, **QUICK)
     with pytest.raises(OodmlError, match="carries 1 episodes of 2 shots and 3 were asked for"):
