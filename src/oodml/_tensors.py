@@ -34,7 +34,10 @@ def inner_products(x: Tensor, anchors: int | None = None) -> Tensor:
 def squared_distances(x: Tensor, anchors: int | None = None) -> Tensor:
     """‖x_i − x_j‖² = ‖x_i‖² + ‖x_j‖² − 2x_iᵀx_j of anchors and all rows, (b, d) -> (a, b)."""
     products = inner_products(x, anchors)
-    norms = products.diagonal()  # they share the rounding of the products: equal rows are exactly 0 apart
+    i = torch.arange(len(products), device=x.device)
+    # Read off the products, they share their rounding: equal rows are exactly 0 apart. Not `products.diagonal()`, of
+    # which torch.compile makes a wrong gradient (2.13 and before).
+    norms = products[i, i]
     others = norms if anchors is None else torch.cat([norms, x[anchors:].detach().square().sum(1)])
     return norms[:, None] + others - 2 * products
 
