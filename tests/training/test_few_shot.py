@@ -131,7 +131,7 @@ def test_an_episode_equals_a_plain_loop_over_the_librarys_loss_miner_and_adam(ru
     queue = iter(draws.uniforms[:, 0])
     loss = Margin(beta=1.2, learn_beta=False, miner=oodml.make_miner("distance"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("oodml.miners._sampling.uniforms", lambda count, device, generator: next(queue))
+        patch.setattr("oodml._sampling.uniforms", lambda count, device, generator: next(queue))
         for step in range(25):
             optimiser.zero_grad()
             loss(layer(inputs(step)[0] / trained.embedder.feature_scale), draws.labels[step, 0]).backward()
