@@ -197,7 +197,7 @@ def _facts(job: Job, run_hash: str) -> dict[str, Any]:
         "sets": {name: _count(labels, getattr(sets, name)) for name in ("fit", "val", "test")},
         "steps": job.stop,
         "steps_per_epoch": job.steps_per_epoch,
-        "notes": list(getattr(job.sampler, "notes", ())),
+        "notes": [*job.dataset.notes, *getattr(job.sampler, "notes", ())],
         "seed": config.seed,
         "identity": IDENTITY,
         "config_hash": run_hash,
