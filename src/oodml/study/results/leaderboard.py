@@ -25,8 +25,8 @@ def leaderboard(table: StudyTable, metrics: Sequence[str] | None = None) -> dict
     """
     chosen = list(metrics or sorted(table.metrics, key=lambda metric: metric != METRIC))
     splits = [{"name": name, "fid": fid} for name, fid in zip(table.splits, table.fids, strict=True)]
-    metrics = {metric: _standing(table, metric) for metric in chosen}
-    return {"format": FORMAT, "splits": splits, "metrics": metrics, "notes": table.notes}
+    standings = {metric: _standing(table, metric) for metric in chosen}
+    return {"format": FORMAT, "splits": splits, "metrics": standings, "notes": table.notes}
 
 
 def _standing(table: StudyTable, metric: str) -> dict[str, Any]:
