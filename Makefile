@@ -19,13 +19,13 @@ test-long: $(VENV)/.dev
 	$(BIN)/python -m pytest -m long
 
 lint: $(VENV)/.dev
-	$(BIN)/ruff check --no-cache src tests benchmarks examples
-	$(BIN)/ruff format --no-cache --check src tests benchmarks examples
+	$(BIN)/ruff check --no-cache src tests benchmarks examples tools
+	$(BIN)/ruff format --no-cache --check src tests benchmarks examples tools
 	$(BIN)/mypy
 
 format: $(VENV)/.dev
-	$(BIN)/ruff check --fix src tests benchmarks examples
-	$(BIN)/ruff format src tests benchmarks examples
+	$(BIN)/ruff check --fix src tests benchmarks examples tools
+	$(BIN)/ruff format src tests benchmarks examples tools
 
 bench: $(VENV)/.dev
 	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done

@@ -1,12 +1,17 @@
 """The presets: every one is complete, plans, or says what it needs."""
 
+import re
+
 import pytest
+import yaml
 
 import oodml
+from oodml.recipes import grids
 from oodml.shift import Split, save_splits
 from oodml.study.engines.packing import CONTEXT, SHARE, Packing, size_of
 from oodml.study.plan import load_plan, plan
 from oodml.study.presets import HEADER, load_preset, presets
+from oodml.study.presets._needs import needs
 from oodml.study.published import published_tables
 from oodml.study.store import Store
 from oodml.training.sets import choose_split
@@ -62,6 +67,27 @@ def test_labels_are_those_of_the_published_table(preset, table):
 def test_a_typo_in_the_name_is_answered():
     with pytest.raises(oodml.OodmlError, match="Did you mean 'zero-shot-glyphs'"):
         load_preset("zero-shot-glyph")
+
+
+def test_backbones_may_have_labels():
+    """The labels of ooDML's figure 5 stay, whatever weights stand behind them; a list is short for {name: name}."""
+    study = load_preset("capacity-cars196", seeds=[0], methods={"ArcFace": "arcface"})
+    runs = plan(study, TWO)
+    assert [run.method for run in runs] == ["ArcFace · resnet18", "ArcFace · resnet50", "ArcFace · resnet101"]
+    assert [run.config.backbone for run in runs] == [f"resnet{n}.tv_in1k" for n in (18, 50, 101)]
+    listed = load_preset("capacity-glyphs", backbones=["tiny", "resnet10t"])
+    assert listed.backbones == {"tiny": "tiny", "resnet10t": "resnet10t"}
+    assert listed == oodml.StudyConfig(**yaml.safe_load(listed.to_yaml()))
+    with pytest.raises(oodml.OodmlError, match="backbones: tiny is listed more than once"):
+        load_preset("capacity-glyphs", backbones=["tiny", "tiny"])
+    other = {"dataset": "glyphs", "methods": ["margin"], "backbones": {"A": "resnet50.tv_in1k", "B": "no-such-net"}}
+    assert needs(other) == ["backbone 'no-such-net'"]
+
+
+def test_no_paper_starts_from_a_default_tag_of_timm():
+    """torchvision's weights are named wherever a ResNet is (ooDML, supplement B)."""
+    for name, text in grids().items():
+        assert not re.findall(r"backbone: resnet(?:18|50|101)\b(?!\.tv_in1k)", text), name
 
 
 # -- packing of runs on GPUs -----------------------------------------------------------------------------------------

@@ -139,6 +139,32 @@ def status_command(folder: str = FOLDER, every: bool = typer.Option(False, "--al
         rows = [[r.place.id, r.place.method, _split_name(r), r.place.seed, r.state] for r in found]
         print_table("Runs", ["run", "method", "split", "seed", "state"], rows)
     _show_failures(found)
+    from oodml.study.migration import stale_runs
+
+    _show_stale(stale_runs(_store(folder)))
+
+
+@study_app.command("migrate")
+def migrate_command(
+    folder: str = FOLDER,
+    weights: Path | None = typer.Option(None, help="The file that the runs started from, if it is elsewhere now."),
+    root: str | None = ROOT,
+) -> None:
+    """Find the runs of an earlier version under the names that they have today; list those that are stale."""
+    from oodml.data import load_dataset, load_images
+    from oodml.study.migration import identities_of, stale_runs
+    from oodml.study.plan import load_settings
+
+    store = _store(folder)
+    images = load_images(load_dataset(with_root(load_settings(store)["dataset"], root)))
+    store.adopt(identities_of(store, weights, small_images=not images.shrunk))
+    out.print(f"{len(store.identities.renamed)} runs of an earlier version are found under their new names.")
+    _show_stale(stale_runs(store))
+
+
+def _show_stale(stale: dict[str, int]) -> None:
+    for why, count in stale.items():
+        out.print(f"{count} runs of an earlier version are stale: {why}.", highlight=False, soft_wrap=True)
 
 
 @study_app.command("show")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Literal
@@ -219,12 +220,18 @@ class RunConfig(BaseModel):
 
     @classmethod
     def of_run(cls, folder: str | Path) -> RunConfig:
-        """The settings of a finished run, without the checks of what only training needs: a teacher may be gone."""
-        token = _TRAINED.set(True)
-        try:
-            return cls.load(Path(folder) / "config.yaml")
-        finally:
-            _TRAINED.reset(token)
+        """The settings of a finished run."""
+        path = Path(folder) / "config.yaml"
+        return trained_settings(read_settings(path, "settings"))
+
+
+def trained_settings(values: Mapping[str, Any]) -> RunConfig:
+    """The settings of a finished run, without the checks of what only training needs: a teacher may be gone."""
+    token = _TRAINED.set(True)
+    try:
+        return RunConfig(**values)
+    finally:
+        _TRAINED.reset(token)
 
 
 def _absolute(path: str) -> str:

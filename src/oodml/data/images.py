@@ -108,6 +108,7 @@ class Images:
     ) -> None:
         self.dataset, self.device, self.transforms = dataset, device, dataset.transforms
         self.heights, self.widths = cache.heights, cache.widths
+        self.shrunk = cache.shrunk  # whether an original may be larger than its cached form for evaluation
         self._starts = cache.starts
         self._pixels = cache.pixels
         self._chunks = torch.from_numpy(cache.pixels).view(torch.int64)  # 8 bytes at a time: a gather moves words

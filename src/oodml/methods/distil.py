@@ -16,7 +16,12 @@ from oodml.methods.plain import HEAD, Plain
 from oodml.models.embedder import Embedder, Pooled
 
 
-@register_method("distil", paper="Roth et al. 2021, S2SD, table 7 (Distill Student)", search={"gamma": (1.0, 250.0)})
+@register_method(
+    "distil",
+    paper="Roth et al. 2021, S2SD, table 7 (Distill Student)",
+    search={"gamma": (1.0, 250.0)},
+    revision=2,
+)
 class Distil(Plain):
     """The base loss, and the relations of a finished run's embedding as a target.
 

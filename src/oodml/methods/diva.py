@@ -30,6 +30,7 @@ DECORRELATION = 150.0  # of embeddings of 128 dimensions: between the papers' va
     "diva",
     paper="Milbich et al. 2020, DiVA: Diverse Visual Feature Aggregation for Deep Metric Learning",
     search={"alpha": (0.05, 0.5), "decorrelation": (50.0, 2000.0)},
+    revision=2,
 )
 class DiVA(Method):
     """Four quarters of the embedding, each with a task of its own on the same features.

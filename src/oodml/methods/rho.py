@@ -8,7 +8,11 @@ from oodml.methods._objective import P_SWITCH, RHO_BASES, Spec, as_dict
 from oodml.methods.plain import Plain
 
 
-@register_method("rho", paper="Roth et al. 2020, Revisiting Training Strategies and Generalization Performance in DML")
+@register_method(
+    "rho",
+    paper="Roth et al. 2020, Revisiting Training Strategies and Generalization Performance in DML",
+    revision=2,
+)
 class Rho(Plain):
     """R-contrastive, R-margin, R-triplet, R-SNR: with probability p_switch a triplet pushes within its class.
 

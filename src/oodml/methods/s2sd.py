@@ -43,6 +43,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "s2sd",
     paper="Roth et al. 2021, Simultaneous Similarity-based Self-Distillation for Deep Metric Learning",
     search={"gamma": (1.0, 250.0), "temperature": (0.2, 2.0)},
+    revision=2,
 )
 class S2SD(Method):
     """A small embedding learns from wider ones trained beside it on the same features; they are dropped afterwards.

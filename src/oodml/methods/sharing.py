@@ -28,6 +28,7 @@ GAMMA = 500.0  # of encoders of 128 dimensions: the best of table 7b, on CARS
     "sharing",
     paper="Milbich et al. 2020, Sharing Matters for Generalization in Deep Metric Learning",
     search={"gamma": (0.0, 2500.0)},
+    revision=2,
 )
 class Sharing(Method):
     """Two encoders on the same features: φ separates classes, φ* learns what samples of different classes share.

@@ -30,6 +30,7 @@ def discriminator_loss(uniform: Tensor, judged: Tensor) -> Tensor:
     "uniform_prior",
     paper="Sinha et al. 2020, Uniform Priors for Data-Efficient Transfer",
     search={"weight": (0.01, 1.0)},
+    revision=2,
 )
 class UniformPrior(Wrapper):
     """Any method, with an adversary that wants its features to be uniform: they then keep more than the classes need.

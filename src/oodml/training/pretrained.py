@@ -28,7 +28,7 @@ FORMS = ("normalised", "raw", WHITENED)
 PUBLISHED = {
     "clip": "clip_vit_b32",
     "bit-21k": "resnetv2_50x1_bit.goog_in21k",
-    "bit-1k": "resnetv2_50x1_bit.goog_in21k_ft_in1k",  # the 21k model fine-tuned on 1k; not trained on 1k alone
+    "bit-1k": "resnetv2_50x1_bit.goog_in21k_ft_in1k",  # the 21k model fine-tuned on 1k, not trained on 1k alone
     "efficientnet-b0": "efficientnet_b0.ra_in1k",
     "resnet50-1k": "resnet50.tv_in1k",
     "dinov2": "vit_small_patch14_dinov2.lvd142m",

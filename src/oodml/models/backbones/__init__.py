@@ -47,6 +47,7 @@ def weights_in_use(name: str, weights: str | Path | None = None) -> str | None:
 __all__ = [
     "Backbone",
     "backbone_records",
+    "find_weights",
     "freeze_batchnorm",
     "list_backbones",
     "make_backbone",

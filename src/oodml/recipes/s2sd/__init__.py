@@ -40,5 +40,10 @@ def distil(given: Options, setup: Setup) -> dict[str, Any]:
     return filled(given, of_dataset(GAMMA, setup))
 
 
-_S2SD = replace(REVISITING, name="s2sd", settings={**REVISITING.settings, "method": "s2sd"})
+_S2SD = replace(
+    REVISITING,
+    name="s2sd",
+    settings={**REVISITING.settings, "method": "s2sd"},
+    inception={"frozen_bn": False},  # section 4.2: frozen "whenever a ResNet50 is utilized"; table 2 marks exceptions
+)
 RECIPES = (_S2SD, printed(_S2SD, PRINTED_WEIGHT_DECAY, methods={"s2sd": partial(s2sd, nested_lr="own")}))

@@ -47,15 +47,21 @@ def plan(study: StudyConfig, splits: list[Split]) -> list[PlannedRun]:
     return list(runs.values())
 
 
-def _expand(study: StudyConfig, splits: list[Split]) -> Iterator[PlannedRun]:
+def points(study: StudyConfig) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Every point of the grid, which each split and seed then has: its label, its method's label, and what its other
+    axes set."""
     axes: list[dict[str, dict[str, Any]]] = [study.settings] if study.settings else []
     if study.backbones:
         axes.append({label: {"backbone": name} for label, name in study.backbones.items()})
     if study.embedding_dims:
         axes.append({f"d{size}": {"embedding_dim": size} for size in study.embedding_dims})
-    for method, *points in product(study.methods, *(axis.items() for axis in axes)):
-        label = " · ".join([method, *(name for name, _ in points)])
-        chosen = {key: value for _, settings in points for key, value in settings.items()}
+    for method, *others in product(study.methods, *(axis.items() for axis in axes)):
+        chosen = {key: value for _, settings in others for key, value in settings.items()}
+        yield " · ".join([method, *(name for name, _ in others)]), method, chosen
+
+
+def _expand(study: StudyConfig, splits: list[Split]) -> Iterator[PlannedRun]:
+    for label, method, chosen in points(study):
         for split, seed in product(splits, study.seeds):
             config, teacher = _configure(study, method, chosen, split, seed)
             yield PlannedRun(
@@ -76,22 +82,22 @@ def _configure(
     study: StudyConfig, label: str, chosen: dict[str, Any], split: Split, seed: int
 ) -> tuple[RunConfig, str | None]:
     """The settings of a method's run, and the ID of its teacher: of that label's run with all else equal."""
-    settings, teacher = _method_settings(study.methods[label]), None
+    settings, teacher = method_settings(study.methods[label]), None
     if (taught_by := teacher_label(settings["method"])) is not None:
         teacher = _configure(study, taught_by, chosen, split, seed)[0].hash()
-        settings["method"] = _with_teacher(settings["method"], teacher)
+        settings["method"] = with_teacher(settings["method"], teacher)
     values = {**study.run, **settings, **chosen}
     return RunConfig(**values, dataset=study.dataset, split=split, seed=seed), teacher
 
 
-def _with_teacher(method: dict[str, Any], run: str) -> dict[str, Any]:
+def with_teacher(method: dict[str, Any], run: str) -> dict[str, Any]:
     """The method with the ID of a run in place of its teacher's label, whether the teacher is its own or its base's."""
     if "teacher" in method:
         return {**method, "teacher": {"run": run}}
-    return {**method, "base": _with_teacher(method["base"], run)}
+    return {**method, "base": with_teacher(method["base"], run)}
 
 
-def _method_settings(method: str | dict[str, Any]) -> dict[str, Any]:
+def method_settings(method: str | dict[str, Any]) -> dict[str, Any]:
     """The run settings of one method: itself, and those under its `run`."""
     if isinstance(method, str):
         return {"method": method}

@@ -16,6 +16,7 @@ from safetensors.numpy import load_file
 from oodml._errors import OodmlError
 from oodml.losses import list_losses
 from oodml.shift import names_by_content, official_at_hand
+from oodml.study.migration import staleness
 from oodml.study.plan import Place, load_plan, load_settings, saved_match, stored_splits
 from oodml.study.plan.saved import SETTINGS
 from oodml.study.results.matched import METRIC, matched_recall
@@ -141,6 +142,7 @@ def _about(result: Mapping[str, Any], protocol: str | None) -> dict[str, Any]:
         "protocol": protocol,
         "selection": result.get("selection"),
         "maxima": "maxima" in result,
+        "stale": staleness(result),
         "epochs_between": _epochs_between(result, config),
         "discriminative": method == "plain" or method in list_losses(),
     }

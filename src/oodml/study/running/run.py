@@ -17,6 +17,7 @@ from oodml.data import Dataset, load_dataset, load_images
 from oodml.study.encoders import score_pretrained
 from oodml.study.engines import Engine, make_engine
 from oodml.study.engines.execute import is_done
+from oodml.study.migration import identities_of
 from oodml.study.plan import (
     PLAN,
     SETTINGS,
@@ -66,8 +67,13 @@ def default_folder(study: StudyConfig) -> Path:
     return Path("studies") / study.name
 
 
-def prepare(study: StudyConfig, store: Store, quiet: bool = False, claimed: bool = False) -> list[PlannedRun]:
+def prepare(
+    study: StudyConfig, store: Store, quiet: bool = False, claimed: bool = False, runs_in: Store | None = None
+) -> list[PlannedRun]:
     """The plan of a study, with its settings, its splits and the plan itself written into the store.
+
+    Runs of an earlier version are found under what they are called today; where the runs are in another store
+    (`runs_in`), nothing is written there.
 
     A store that holds another data set's study, an audit, or something else, is refused, unless an audit has `claimed`
     it: that has compared the pictures themselves, wherever they lie now.
@@ -78,12 +84,14 @@ def prepare(study: StudyConfig, store: Store, quiet: bool = False, claimed: bool
         _refuse_another_dataset(study, store)
     check_study(study)
     dataset = load_dataset(study.dataset)
-    readable = load_images(dataset, quiet=quiet).dataset  # what the runs will have
+    images = load_images(dataset, quiet=quiet)
+    readable = images.dataset  # what the runs will have
     splits = choose_splits(study, readable, store, quiet)
     planned = plan(study, splits)
     _refuse_names_of_encoders(study, planned, store)
     store.write(SETTINGS, study.to_yaml().encode())
     save_plan(planned, store, smallest_test_set(splits, readable))
+    (runs_in or store).adopt(identities_of(runs_in or store, small_images=not images.shrunk), write=runs_in is None)
     _warn_of_other_pictures(planned, store, dataset)
     return planned
 
@@ -132,7 +140,7 @@ def preview(study: StudyConfig, store: Store, quiet: bool = False) -> Iterator[t
     with tempfile.TemporaryDirectory(prefix="oodml-plan-") as folder:
         passing = Store(folder)
         keep_splits_of(store, passing)
-        yield prepare(study, passing, quiet), passing
+        yield prepare(study, passing, quiet, runs_in=store), passing
 
 
 def missing_generic(study: StudyConfig, store: Store, planned_in: Store | None = None) -> list[str]:

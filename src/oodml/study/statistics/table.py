@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -92,6 +93,8 @@ class StudyTable:
                 f"Scores at the best recall@1: {len(older)} of {len(tested)} runs are older than the rule that every "
                 "metric has its own maximum over the evaluations."
             )
+        stale = Counter(row.about["stale"] for row in self.rows if row.about.get("stale"))
+        told += [f"{count} runs of an earlier version are stale: {why}." for why, count in stale.items()]
         gaps = sorted({round(gap, 1) for row in tested if (gap := row.about["epochs_between"]) > 1})
         if gaps:
             every = f"{gaps[0]:g}" if len(gaps) == 1 else f"{gaps[0]:g} to {gaps[-1]:g}"

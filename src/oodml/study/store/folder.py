@@ -80,8 +80,10 @@ class Store:
         """What the runs of an earlier version are called now."""
         return Identities.from_json(self.read_json(IDENTITIES))
 
-    def keep_identities(self, identities: Identities) -> None:
-        self.write_json(IDENTITIES, identities.to_json())
+    def adopt(self, identities: Identities, write: bool = True) -> None:
+        """Find runs by this table from now on."""
+        if write and identities != self.identities:
+            self.write_json(IDENTITIES, identities.to_json())
         self.__dict__["identities"] = identities
 
     def run_file(self, run_id: str, name: str) -> str:
