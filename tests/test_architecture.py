@@ -25,7 +25,7 @@ ALLOWED = {
     "config": {"data", "losses", "methods", "miners", "models", "recipes", "shift"},
     "training": {"config", "data", "evaluation", "losses", "methods", "miners", "models", "shift"},
     "study": {"config", "data", "evaluation", "losses", "methods", "miners", "models", "recipes", "shift", "training"},
-    "reporting": {"data", "evaluation", "study"},
+    "reporting": {"data", "evaluation", "shift", "study"},
     "search": {"data", "evaluation", "models", "training"},
 }
 

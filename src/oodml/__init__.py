@@ -33,6 +33,7 @@ _HOME = {
     "list_miners": "miners",
     "load_dataset": "data",
     "load_embedder": "training",
+    "load_splits": "shift",
     "make_batch_sampler": "data",
     "make_episodes": "shift",
     "make_loss": "losses",
@@ -71,7 +72,7 @@ if TYPE_CHECKING:
     from oodml.miners import list_miners, make_miner, register_miner
     from oodml.models import extract_features, list_backbones, register_backbone
     from oodml.reporting import report
-    from oodml.shift import Split, build_splits, fid, kid, make_episodes
+    from oodml.shift import Split, build_splits, fid, kid, load_splits, make_episodes
     from oodml.study import StudyConfig, ags, run_study
     from oodml.training import evaluate_pretrained, few_shot, load_embedder, train
 

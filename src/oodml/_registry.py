@@ -39,6 +39,10 @@ class Record:
     context: frozenset[str] = frozenset()  # arguments the package supplies, not hyperparameters
 
     def __post_init__(self) -> None:
+        if "miner" in self.context and self.default_miner is None:  # a loss: its default miner is that of its signature
+            miner = inspect.signature(self.factory).parameters.get("miner")
+            default = miner.default if miner is not None else None
+            object.__setattr__(self, "default_miner", default if isinstance(default, str) else None)
         object.__setattr__(self, "search", MappingProxyType(dict(self.search)))
 
     @property
@@ -69,6 +73,7 @@ class Registry:
         self._context = frozenset(context)
         self._records: dict[str, Record] = {}
         self._aliases: dict[str, str] = {}
+        self._classes: dict[str, type] = {}  # of the package itself, by their own names
         self._lock = threading.RLock()  # a thread that comes while another scans must wait for all names
         self._scanning = False
         self._done: set[str] = set()  # the steps of a scan that were finished
@@ -113,6 +118,8 @@ class Registry:
         aliases = tuple(dict.fromkeys(alias for alias in (*aliases, *inherited) if alias != name))
         self._records[name] = changed(record, aliases=aliases)
         self._aliases.update(dict.fromkeys(aliases, name))
+        if isinstance(factory, type) and factory.__module__.startswith(f"{self._package}."):
+            self._classes[factory.__name__] = factory
 
     def _check(self, name: str, factory: Any, facts: Mapping[str, Any]) -> tuple[str, ...]:
         """Refuse what would fail only later, when the name is used; returns the aliases."""
@@ -153,6 +160,19 @@ class Registry:
     def records(self) -> list[Record]:
         self._scan()
         return [self._records[name] for name in sorted(self._records)]
+
+    def classes(self) -> list[str]:
+        """The names of the classes that modules of the package register."""
+        self._once(self._import_modules)
+        return sorted(self._classes)
+
+    def class_named(self, name: str) -> type:
+        """`__getattr__` of the package: the class of that name, e.g. `oodml.losses.Margin`."""
+        if name[:1].isupper():  # no look-up of anything else imports all modules
+            self._once(self._import_modules)
+            if name in self._classes:
+                return self._classes[name]
+        raise AttributeError(f"module {self._package!r} has no attribute {name!r}")
 
     def __contains__(self, name: object) -> bool:
         self._scan()

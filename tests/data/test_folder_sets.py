@@ -13,7 +13,7 @@ from PIL import Image
 
 import oodml
 from oodml import OodmlError
-from oodml.data import PICTURE_EXTENSIONS, DefaultSplit, build_dataset, load_dataset, load_images
+from oodml.data import PICTURE_EXTENSIONS, build_dataset, load_dataset, load_images
 from oodml.data._sources import FileSource, TarSource
 
 
@@ -27,7 +27,7 @@ def test_class_folders_give_sorted_classes_and_half_of_them_for_training(birds: 
     ds = load_dataset("folder", root=birds)
     assert ds.classes == ["crow", "gull", "jay", "wren"]
     assert ds.labels.dtype == np.int64 and np.bincount(ds.labels).tolist() == [3, 4, 5, 6]
-    assert ds.default_split == DefaultSplit(["crow", "gull"], ["jay", "wren"])
+    assert ds.default_split == oodml.Split(["crow", "gull"], ["jay", "wren"], name="default", dataset="folder")
     assert ds.superclasses is None and ds.roles is None and ds.warnings == () and ds.image_size == 224
     assert ds.path(0) == "crow/0.png" and ds.image(0).mode == "RGB" and ds.image(0).size == (30, 50)
 
@@ -127,7 +127,7 @@ def test_a_folder_is_reduced_to_the_same_few_classes_and_pictures_every_time(bir
     again = load_dataset({"name": "folder", "root": birds, "images_per_class": 2, "most_classes": 3})
     assert again.fingerprint == ds.fingerprint != load_dataset("folder", root=birds, images_per_class=2).fingerprint
     left = [ds.classes[label] for label in np.unique(ds.labels)]
-    assert ds.default_split == DefaultSplit(left[:1], left[1:])
+    assert (ds.default_split.train, ds.default_split.test) == (left[:1], left[1:])
 
 
 @pytest.mark.parametrize("option", [{"images_per_class": 0}, {"most_classes": 1}, {"most_classes": -1}])

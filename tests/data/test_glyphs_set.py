@@ -22,7 +22,7 @@ def test_there_are_enough_classes_pictures_and_scripts(glyphs):
 
 def test_default_split_alternates_scripts(glyphs):
     script = dict(zip(glyphs.classes, glyphs.superclasses, strict=True))
-    train, test = ({script[c] for c in side} for side in glyphs.default_split)
+    train, test = ({script[c] for c in side} for side in (glyphs.default_split.train, glyphs.default_split.test))
     scripts = sorted(set(glyphs.superclasses))
     assert train == set(scripts[::2]) and test == set(scripts[1::2])
     assert sorted(glyphs.default_split.train + glyphs.default_split.test) == glyphs.classes

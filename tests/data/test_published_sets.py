@@ -122,7 +122,7 @@ def test_real_cub_is_complete(real_data: Path):
         warnings.simplefilter("error")
         ds = load_dataset("cub200", root=real_data, strict=True)
     assert (len(ds), len(ds.classes)) == (11788, 200)
-    train, test = ds.default_split
+    train, test = ds.default_split.train, ds.default_split.test
     assert (len(ds.indices_of(train)), len(ds.indices_of(test))) == (5864, 5924)
     assert ds.superclasses[0] == "Albatross" and ds.image(5000).mode == "RGB"
 

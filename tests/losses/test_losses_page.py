@@ -6,8 +6,8 @@ import importlib.util
 import re
 from pathlib import Path
 
-from oodml import losses
 from oodml.losses import list_losses
+from oodml.losses.registry import REGISTRY
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -41,4 +41,4 @@ def test_examples_run():
             exec(code, scope)
         assert "spread" in list_losses() and "`spread`" not in build_tables().losses_table()
     finally:
-        losses._REGISTRY._records.pop("spread", None)
+        REGISTRY._records.pop("spread", None)

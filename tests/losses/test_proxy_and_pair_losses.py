@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oodml import OodmlError
+from oodml._tensors import positives_and_negatives
 from oodml.losses import loss_record, make_loss
-from oodml.miners._distances import positives_and_negatives
 
 PROXY = ["arcface", "cosface", "normsoftmax", "proxynca", "proxynca++", "proxyanchor", "softtriple"]
 PAIR = ["ntxent", "supcon", "circle", "smoothap"]

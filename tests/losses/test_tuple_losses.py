@@ -267,7 +267,7 @@ def test_quadruplets_without_a_third_class_keep_the_triplet_term() -> None:
     assert both.item() == pytest.approx(oodml.make_loss("triplet", margin=1.0, miner="hard")(x, y).item())
 
 
-def test_one_positive_an_anchor_averages_to_all_pairs() -> None:
+def test_one_positive_per_anchor_averages_to_all_pairs() -> None:
     x, y = batch("threes")
     generator = torch.Generator().manual_seed(0)
     one = oodml.make_loss("npair", one_positive=True, generator=generator)
@@ -301,7 +301,7 @@ def test_contrastive_and_margin_take_pairs() -> None:
         oodml.make_loss("triplet", miner="lifted")(x, y)
 
 
-def test_beta_is_learnt_per_class_at_the_papers_rate_without_decay() -> None:
+def test_beta_is_learned_per_class_at_the_papers_rate_without_decay() -> None:
     x, y = batch("pairs")
     loss = oodml.make_loss("margin", num_classes=5, beta=0.9)
     loss(x, y).backward()
@@ -367,28 +367,32 @@ def test_a_large_batch_needs_no_cubic_tensor(name: str, miner: str | None) -> No
     assert 1024**2 <= largest.entries <= 4 * 1024**2
 
 
-def test_all_triplets_by_rank_are_those_by_pair() -> None:
-    """What a GPU and a compiled graph count, on distances with many ties."""
-    from oodml.losses._all_triplets import weights_by_pair, weights_by_rank
+def test_weights_of_all_triplets_are_those_that_listing_them_gives() -> None:
+    """On distances with many ties, of all anchors and of the first four."""
+    from oodml.losses.tuples import weights_in_triplets
 
     generator = torch.Generator().manual_seed(0)
-    for kind in LABELS:
-        labels = torch.tensor(LABELS[kind])
+    for kind, labels in LABELS.items():
         for anchors in (len(labels), 4):
             matrix = torch.randint(0, 20, (anchors, len(labels)), generator=generator) / 10
-            weights, active, every = weights_by_rank(matrix, labels, 0.2)
-            found, *numbers = weights_by_pair(matrix, labels, 0.2)
-            torch.testing.assert_close(found, weights, rtol=0, atol=0)
-            assert numbers == [active, every]
+            weights, active, every = weights_in_triplets(matrix, torch.tensor(labels), 0.2)
+            expected, count, listed = torch.zeros_like(matrix), 0, [t for t in every_triplet(labels) if t[0] < anchors]
+            for a, p, n in listed:
+                if matrix[a, n] < matrix[a, p] + 0.2:
+                    expected[a, p] += 1
+                    expected[a, n] -= 1
+                    count += 1
+            torch.testing.assert_close(weights, expected, rtol=0, atol=0)
+            assert (active, every) == (count, len(listed)), kind
 
 
 def test_all_triplets_of_two_very_unequal_classes_are_counted_exactly() -> None:
-    from oodml.losses._all_triplets import weights_by_pair
+    from oodml.losses.tuples import weights_in_triplets
 
     labels = torch.zeros(401, dtype=torch.int64)
-    assert weights_by_pair(torch.zeros(401, 401), labels, -1.0)[2] == 0
+    assert weights_in_triplets(torch.zeros(401, 401), labels, -1.0)[2] == 0
     labels[-1] = 1
-    assert weights_by_pair(torch.zeros(401, 401), labels, -1.0)[2] == 400 * 399
+    assert weights_in_triplets(torch.zeros(401, 401), labels, -1.0)[2] == 400 * 399
 
 
 def test_pairs_of_all_triplets_are_those_that_listing_them_gives() -> None:
@@ -449,7 +453,7 @@ def test_snr_where_the_signal_is_clamped(scale: float) -> None:
     value.backward()
     expected.backward()
     torch.testing.assert_close(value.detach() - 1e9, expected.detach() - 1e9, rtol=1e-6, atol=1e-6)
-    tangent = x.grad - (x.grad * x).sum(1, keepdim=True) * x  # what `unit_rows` leaves of it
+    tangent = x.grad - (x.grad * x).sum(1, keepdim=True) * x  # the part that `unit_rows` leaves
     torch.testing.assert_close(u.grad, tangent.detach(), rtol=1e-6, atol=1e-6 * tangent.norm().item())
 
 

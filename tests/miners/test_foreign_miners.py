@@ -9,8 +9,8 @@ from pytorch_metric_learning import miners as peers
 import oodml
 from oodml import OodmlError
 from oodml.miners import Miner, Pairs, Triplets, make_miner
-from oodml.miners._foreign import as_miner
 from oodml.miners.distance import DistanceWeighted
+from oodml.miners.foreign import as_miner
 
 PLAIN = tuple(torch.tensor(i) for i in ([0, 1], [1, 0], [2, 4]))
 

@@ -14,7 +14,7 @@ import pytest
 
 import oodml
 from oodml.data import Dataset
-from oodml.shift import Ruler, iid_baseline, load_official, load_official_episodes, resolve_episodes
+from oodml.shift import SplitDistances, iid_baseline, load_official, load_official_episodes, resolve_episodes
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 pytestmark = [
@@ -56,14 +56,14 @@ def test_the_official_files_are_read() -> None:
 
 def test_official_splits_rise_and_the_builder_goes_beyond(few_cars: tuple[Dataset, np.ndarray]) -> None:
     ds, features = few_cars
-    ruler = Ruler(features, ds.labels, ds.classes)
+    space = SplitDistances(features, ds.labels, ds.classes)
     for mode in ("class-means", "images"):
-        distances = [ruler.fid(split, mode) for split in official_cars()]
+        distances = [space.fid(split, mode) for split in official_cars()]
         assert all(a < b for a, b in itertools.pairwise(distances))
     built = oodml.build_splits(features, ds.labels, class_names=ds.classes, start=ds.default_split)
     assert built[0].train == sorted(official_cars()[0].train)
-    assert built[-1].fid > ruler.fid(official_cars()[-1])
-    assert built[0].fid == pytest.approx(ruler.fid(official_cars()[0]), rel=1e-9)
+    assert built[-1].fid > space.fid(official_cars()[-1])
+    assert built[0].fid == pytest.approx(space.fid(official_cars()[0]), rel=1e-9)
 
 
 def test_official_episodes_are_counted_where_no_name_exists() -> None:
@@ -80,12 +80,12 @@ def test_official_episodes_are_counted_where_no_name_exists() -> None:
 @pytest.mark.long
 def test_every_picture_gives_the_published_order_and_the_known_distances(cars: tuple[Dataset, np.ndarray]) -> None:
     ds, features = cars
-    ruler = Ruler(features, ds.labels, ds.classes)
-    distances = [ruler.fid(split) for split in official_cars()]
+    space = SplitDistances(features, ds.labels, ds.classes)
+    distances = [space.fid(split) for split in official_cars()]
     assert all(a < b for a, b in itertools.pairwise(distances))
     assert distances[0] == pytest.approx(4.8, abs=0.1)
     assert distances[-1] == pytest.approx(52.9, abs=0.5)
-    assert ruler.fid(official_cars()[-1], "images") == pytest.approx(67.3, abs=0.7)
+    assert space.fid(official_cars()[-1], "images") == pytest.approx(67.3, abs=0.7)
 
 
 @pytest.mark.long
@@ -104,4 +104,4 @@ def test_random_halves_of_the_same_classes_are_nearer_than_the_default_split() -
         ds, features = described(name)
         halves = iid_baseline(features, ds.labels, class_names=ds.classes, repeats=5)
         default = oodml.Split(ds.default_split.train, ds.default_split.test)
-        assert halves.mean + 3 * halves.sd < Ruler(features, ds.labels, ds.classes).fid(default)
+        assert halves.mean + 3 * halves.sd < SplitDistances(features, ds.labels, ds.classes).fid(default)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,10 @@ from hypothesis import strategies as st
 import oodml
 from oodml import OodmlError, Split, build_splits
 from oodml.shift import load_splits, save_splits
-from oodml.shift._classes import group_by_class
+from oodml.shift._features import group_by_class
 from oodml.shift._partition import Partition
-from oodml.shift.builder import default_swaps
+from oodml.shift.builder import default_swaps, evenly
 from oodml.shift.construction import measured, remove, swap
-from oodml.shift.selection import evenly
 
 
 def clusters(classes: int, images: int, dims: int, seed: int, apart: float = 6.0) -> tuple[np.ndarray, np.ndarray]:
@@ -238,9 +238,9 @@ FEATURES, LABELS = clusters(6, 3, 2, seed=10)
         ({"class_names": ["a", "b"]}, "positions in class_names"),
         ({"class_names": ["a", "b", "c", "d", "e", "a"]}, "more than once"),
         ({"features": FEATURES[:9], "labels": LABELS[:9]}, "at least four classes"),
-        ({"start": "thirds"}, "Unknown start 'thirds'"),
+        ({"start": "thirds"}, "no split file thirds"),
         ({"start": Split(["0", "1"], ["2", "nine"])}, "Unknown class in the test side of start: 'nine'"),
-        ({"start": Split(["0", "1"], ["2"])}, "at least four classes, two a side"),
+        ({"start": Split(["0", "1"], ["2"])}, "at least four classes, two per side"),
         ({"n_splits": 0}, "n_splits"),
         ({"keep": 0.0}, "keep"),
         ({"keep": 1.5}, "keep"),
@@ -256,9 +256,9 @@ def test_bad_input_is_named(changes: dict[str, Any], told: str) -> None:
         build_splits(options.pop("features"), options.pop("labels"), **options)
 
 
-def test_a_start_with_a_class_on_both_sides_is_refused() -> None:
-    class Start:
-        train, test = ["0", "1"], ["1", "2"]
-
-    with pytest.raises(OodmlError, match="'1' on both sides"):
-        build_splits(FEATURES, LABELS, start=Start())
+def test_a_start_may_be_the_path_of_a_split_file(tmp_path: Path) -> None:
+    start = Split(["0", "1"], ["2", "3"], name="mine")
+    save_splits(tmp_path / "splits.json", [start, Split(["3", "1"], ["2", "0"], name="other")])
+    built = build_splits(FEATURES, LABELS, start=tmp_path / "splits.json#mine", n_splits=1)
+    assert built == build_splits(FEATURES, LABELS, start=start, n_splits=1)
+    assert built[0].train == ["0", "1"]

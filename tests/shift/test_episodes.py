@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import oodml
+import oodml.shift
 from oodml import OodmlError, Split, make_episodes
 from oodml.shift import episode_indices, resolve_episodes
 
@@ -67,14 +69,14 @@ def test_bad_requests_are_named() -> None:
         make_episodes(Split(["a"], ["z"], name="mine"), DS)
     with pytest.raises(OodmlError, match=r"no episodes of 4 shots \(it has: 2\)"):
         episode_indices(make_episodes(SPLIT, DS, shots=2), DS, 4, 0)
-    with pytest.raises(OodmlError, match="there is no 10"):
+    with pytest.raises(OodmlError, match="0 to 9; got 10"):
         episode_indices(make_episodes(SPLIT, DS, shots=2), DS, 2, 10)
 
 
 def test_images_of_another_copy_are_noticed() -> None:
     split = make_episodes(SPLIT, DS, shots=2)
     fewer = Images(DS.labels[:15], DS.classes)
-    with pytest.raises(OodmlError, match="are not in the data set, for instance"):
+    with pytest.raises(OodmlError, match="are not in the dataset, for instance"):
         episode_indices(split, fewer, 2, 0)
 
 
@@ -87,3 +89,14 @@ def test_published_episodes_are_taken_over_where_every_name_resolves() -> None:
     taken = resolve_episodes(SPLIT, DS, {2: published})
     assert (taken.found, taken.asked, taken.complete, taken.offered) == (17, 18, 2, 3)
     assert taken.split.episodes[2] == [made.episodes[2][0], made.episodes[2][2]]
+
+
+def test_the_default_split_of_a_dataset_and_a_path_are_splits_too(tmp_path: Path) -> None:
+    ds = oodml.load_dataset("glyphs")
+    made = oodml.make_episodes(ds.default_split, ds, shots=2, episodes=1)
+    assert isinstance(ds.default_split, Split) and (made.name, made.dataset) == ("default", "glyphs")
+    assert set(made.episodes[2][0]) == set(ds.default_split.test)
+    oodml.shift.save_splits(tmp_path / "splits.json", [SPLIT])
+    assert make_episodes(f"{tmp_path}/splits.json#mine", DS, shots=2) == make_episodes(SPLIT, DS, shots=2)
+    assert oodml.load_splits(tmp_path / "splits.json") == [SPLIT]
+    assert oodml.RunConfig(split=ds.default_split).split == ds.default_split

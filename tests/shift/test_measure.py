@@ -7,8 +7,9 @@ import pytest
 
 import oodml
 from oodml import OodmlError, Split
+from oodml.reporting.words import placement_sentence
 from oodml.shift import (
-    Ruler,
+    SplitDistances,
     across_datasets,
     agreement,
     build_splits,
@@ -27,11 +28,11 @@ SPLIT = Split(CLASSES[:6], CLASSES[6:], name="half")
 
 
 @pytest.mark.parametrize("mode", ["class-means", "images"])
-def test_a_ruler_measures_what_the_definition_says(mode: str) -> None:
-    ruler = Ruler(FEATURES, LABELS, CLASSES)
+def test_distances_are_those_of_the_definition(mode: str) -> None:
+    space = SplitDistances(FEATURES, LABELS, CLASSES)
     means = np.stack([FEATURES[c == LABELS].mean(axis=0, dtype=np.float64) for c in range(12)])
     rows = (means[:6], means[6:]) if mode == "class-means" else (FEATURES[LABELS < 6], FEATURES[LABELS >= 6])
-    found = ruler.measure(SPLIT, mode)
+    found = space.measure(SPLIT, mode)
     assert found.fid == pytest.approx(oodml.fid(*rows), rel=1e-6)
     assert found.kid == pytest.approx(oodml.kid(*rows), rel=1e-6)
     assert (found.train_images, found.test_images) == (180, 180)
@@ -39,20 +40,20 @@ def test_a_ruler_measures_what_the_definition_says(mode: str) -> None:
 
 def test_an_unknown_class_is_named() -> None:
     with pytest.raises(OodmlError, match="Unknown class in the test side of split 'mine': 'c99'"):
-        Ruler(FEATURES, LABELS, CLASSES).fid(Split(CLASSES[:6], ["c99"], name="mine"))
+        SplitDistances(FEATURES, LABELS, CLASSES).fid(Split(CLASSES[:6], ["c99"], name="mine"))
     with pytest.raises(OodmlError, match="Unknown fid_mode"):
-        Ruler(FEATURES, LABELS, CLASSES).fid(SPLIT, "pixels")
+        SplitDistances(FEATURES, LABELS, CLASSES).fid(SPLIT, "pixels")
 
 
 def test_across_data_sets() -> None:
     source, target = (Split(CLASSES[:6], CLASSES[6:], dataset=name, name="default") for name in ("one", "two"))
     split = across_datasets(source, target)
     assert (split.dataset, split.test_dataset, split.train, split.test) == ("one", "two", CLASSES[:6], CLASSES[6:])
-    far = Ruler(FEATURES, LABELS, CLASSES, test=(FEATURES + 3, LABELS, CLASSES)).fid(split)
-    near = Ruler(FEATURES, LABELS, CLASSES).fid(SPLIT)
+    far = SplitDistances(FEATURES, LABELS, CLASSES, test=(FEATURES + 3, LABELS, CLASSES)).fid(split)
+    near = SplitDistances(FEATURES, LABELS, CLASSES).fid(SPLIT)
     apart = (FEATURES[LABELS < 6].mean(axis=0) - FEATURES[LABELS >= 6].mean(axis=0)).astype(np.float64)
     assert far == pytest.approx(near - apart @ apart + np.square(apart - 3).sum(), rel=1e-4)
-    with pytest.raises(OodmlError, match="two different ones"):
+    with pytest.raises(OodmlError, match="two different datasets"):
         across_datasets(source, source)
 
 
@@ -62,7 +63,7 @@ def test_the_iid_baseline_is_far_below_the_shift_between_classes(mode: str) -> N
     assert len(set(found.values)) == 5
     assert found.mean == pytest.approx(np.mean(found.values))
     assert found.sd == pytest.approx(np.std(found.values, ddof=1))
-    assert found.mean < 0.2 * Ruler(FEATURES, LABELS, CLASSES).fid(SPLIT, mode)
+    assert found.mean < 0.2 * SplitDistances(FEATURES, LABELS, CLASSES).fid(SPLIT, mode)
     again = iid_baseline(FEATURES[::-1], LABELS[::-1], class_names=CLASSES, repeats=5, fid_mode=mode)
     np.testing.assert_allclose(again.values, found.values, rtol=1e-9)
 
@@ -86,24 +87,24 @@ def test_iid_needs_classes_that_can_be_halved() -> None:
 
 
 def test_agreement_of_a_space_with_itself_and_with_noise() -> None:
-    ruler = Ruler(FEATURES, LABELS, CLASSES)
+    space = SplitDistances(FEATURES, LABELS, CLASSES)
     splits = build_splits(FEATURES, LABELS, class_names=CLASSES, n_splits=4)
-    same = agreement(splits, ruler, splits, ruler)
+    same = agreement(splits, space, splits, space)
     assert same.rank_correlation == pytest.approx(1)
     assert same.curve_gap == 0
     assert same.same_side == [1.0] * len(splits)
     turned = FEATURES @ np.linalg.qr(RNG.standard_normal((8, 8)))[0]
-    other = Ruler(turned, LABELS, CLASSES)
+    other = SplitDistances(turned, LABELS, CLASSES)
     rebuilt = build_splits(turned, LABELS, class_names=CLASSES, n_splits=4)
-    found = agreement(splits, ruler, rebuilt, other)  # distances do not change when space is turned
+    found = agreement(splits, space, rebuilt, other)  # distances do not change when space is turned
     assert found.rank_correlation == pytest.approx(1)
     assert found.curve_gap < 1e-4
     noise = RNG.standard_normal(FEATURES.shape)
     unlike = agreement(
         splits,
-        ruler,
+        space,
         build_splits(noise, LABELS, class_names=CLASSES, n_splits=4, start="random", seed=5),
-        Ruler(noise, LABELS, CLASSES),
+        SplitDistances(noise, LABELS, CLASSES),
     )
     assert unlike.rank_correlation < 0.9
     assert min(unlike.same_side) < 1
@@ -122,9 +123,9 @@ def test_a_target_falls_where_its_shift_is() -> None:
     assert near.n == 90
     assert near.target.mean < near.splits[1].mean
     far = place_target(FEATURES, FEATURES[::2] + 4, splits)
-    assert "farther than the hardest split, hard" in far.in_words()
+    assert "farther than the hardest split, hard" in placement_sentence(far)
     between = place_target(FEATURES, FEATURES[::2] + np.float32([1.3] + [0] * 7), splits)
-    assert "between easy" in between.in_words()
+    assert "between easy" in placement_sentence(between)
     low, high = between.target.interval()
     assert low < between.target.mean < high
     assert len(between.target.values) == 20
@@ -141,7 +142,7 @@ def test_all_sets_are_measured_at_one_size_without_repeating_rows() -> None:
     assert low < placed.target.mean < high
     whole = place_target(big[:50], big[:50], [], n=50)
     assert whole.target.mean == pytest.approx(0, abs=1e-9)  # all rows, none twice: the same set
-    assert "no splits to compare" in whole.in_words()
+    assert "no splits to compare" in placement_sentence(whole)
 
 
 def test_impossible_placements_are_refused() -> None:
@@ -165,11 +166,11 @@ def test_similar_pairs_agree_with_all_pairs() -> None:
     assert len({j for _, j, _ in similar_pairs(a, b, per_row=1)}) == len(similar_pairs(a, b, per_row=1))
 
 
-def test_thumbnails_tell_copies_from_other_pictures() -> None:
-    pictures = RNG.integers(0, 256, (4, 8, 8, 3)).astype(np.uint8)
-    brighter = (pictures * 0.7 + 20).astype(np.uint8)
-    assert thumbnail_likeness(pictures, brighter).min() > 0.99
-    assert thumbnail_likeness(pictures, pictures[:, :, ::-1]).min() > 0.99
-    assert thumbnail_likeness(pictures, pictures[[1, 2, 3, 0]]).max() < 0.5
-    flat = np.zeros_like(pictures)
-    assert np.array_equal(thumbnail_likeness(flat, pictures), np.zeros(4))
+def test_thumbnails_distinguish_copies_from_other_images() -> None:
+    images = RNG.integers(0, 256, (4, 8, 8, 3)).astype(np.uint8)
+    brighter = (images * 0.7 + 20).astype(np.uint8)
+    assert thumbnail_likeness(images, brighter).min() > 0.99
+    assert thumbnail_likeness(images, images[:, :, ::-1]).min() > 0.99
+    assert thumbnail_likeness(images, images[[1, 2, 3, 0]]).max() < 0.5
+    flat = np.zeros_like(images)
+    assert np.array_equal(thumbnail_likeness(flat, images), np.zeros(4))

@@ -170,7 +170,7 @@ def test_a_split_across_two_folders_names_them_by_their_places(zoo: Path, tmp_pa
     assert (split.name, split.test_dataset) == ("zoo-to-other", str(tmp_path / "other"))
     assert run("splits", "verify", file).exit_code == 0
     same = run("splits", "across", zoo / "zoo", zoo / "zoo", "-o", file, "--backbone", "tiny")
-    assert "across data sets needs two different ones" in str(same.exception)
+    assert "give splits of two different datasets" in str(same.exception)
 
 
 def test_show_draws_nothing_for_a_projection_that_is_none(series: Path, tmp_path: Path) -> None:
@@ -242,7 +242,7 @@ def test_shift_places_a_folder_of_loose_pictures_and_names_shared_ones(zoo: Path
     assert shown.exit_code == 0
     assert "FID over images" in shown.stdout
     assert "TARGET" in shown.stdout
-    assert "2 of 22 target pictures are in the training set too" in shown.stdout
+    assert "2 of 22 target images are in the training set too" in shown.stdout
     for i in range(2):
         assert f"class3/{i}.png" in shown.stdout
         assert f"copy{i}.png" in shown.stdout
@@ -272,7 +272,7 @@ def test_a_shift_to_three_pictures_is_measured_and_called_rough(zoo: Path, tmp_p
         shutil.copy(zoo / "target" / f"new{i}.png", tmp_path)
     shown = run("shift", zoo / "zoo", tmp_path, "--backbone", "tiny")
     assert shown.exit_code == 0, shown.exception
-    assert "FID over images, 2 a side" in shown.stdout
+    assert "FID over images, 2 per side" in shown.stdout
     assert "The target has 3 pictures" in shown.stderr and "rough measure" in shown.stderr
 
 
@@ -358,7 +358,7 @@ def test_a_picture_that_cannot_be_read_is_named_and_left_out(damaged: Path, zoo:
     shown = run("shift", damaged, zoo / "target", "--backbone", "tiny", "-n", "3")
     assert shown.exit_code == 0, shown.exception
     assert said_once_and_plainly(shown) and "63 and 22" in shown.stdout
-    assert "2 of 22 target pictures are in the training set too" in shown.stdout
+    assert "2 of 22 target images are in the training set too" in shown.stdout
 
 
 @pytest.mark.parametrize(

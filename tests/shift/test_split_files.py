@@ -107,7 +107,7 @@ def test_what_cannot_be_is_refused(changes: dict[str, Any], told: str) -> None:
     ("text", "told"),
     [
         ("{", "is not JSON"),
-        ("[1, 2]", "no split file"),
+        ("[1, 2]", "not a split file"),
         ('{"format": "oodml-split/9", "train": ["a"], "test": ["b"]}', "oodml-split/9"),
         ('{"format": "oodml-split/1", "train": ["a"]}', "lacks 'test'"),
         ('{"format": "oodml-split/1", "train": ["a"], "test": ["b"], "trian": []}', "Did you mean 'train'"),

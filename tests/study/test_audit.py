@@ -15,13 +15,13 @@ from oodml.cli._pictures_in import open_pictures
 from oodml.data import load_images
 from oodml.models import make_backbone
 from oodml.models._engines import TorchEngine
-from oodml.shift import Split, load_splits
+from oodml.shift import Placement, Split, Spread, load_splits, shared_images
 from oodml.study.audit import answer as audit_room
 from oodml.study.audit import audit, forecast_target
 from oodml.study.audit import runs as audit_runs
 from oodml.study.audit.pictures import describe, open_folder
 from oodml.study.audit.sizing import METHODS, Clock, Cost, Size
-from oodml.study.audit.target import Placed, by_rising_shift, shared_pictures
+from oodml.study.audit.target import by_rising_shift
 from oodml.study.engines import local
 from oodml.study.results import METRIC, scored_on, valid_scores
 from oodml.study.running import preview
@@ -131,14 +131,16 @@ def test_splits_are_named_in_the_order_of_the_shift_that_is_shown(audited):
 
 def test_splits_measured_in_another_order_change_names_and_keep_their_classes():
     built = [Split([f"a{i}", "x"], [f"b{i}", "y"], name=f"shift-{i + 1}", fid=10.0 * i) for i in range(3)]
-    named, placed = by_rising_shift(built, Placed(5, {"shift-1": 158.4, "shift-2": 154.8, "shift-3": 170.0}, 160.0))
+    measured = {"shift-1": 158.4, "shift-2": 154.8, "shift-3": 170.0, "target": 160.0}
+    *spreads, target = [Spread(name, np.array([fid])) for name, fid in measured.items()]
+    named, placed = by_rising_shift(built, Placement(5, spreads, target))
     assert [(split.name, split.fid, split.train[0]) for split in named] == [
         ("shift-1", 154.8, "a1"),
         ("shift-2", 158.4, "a0"),
         ("shift-3", 170.0, "a2"),
     ]
     assert placed.fids == {"shift-1": 154.8, "shift-2": 158.4, "shift-3": 170.0}
-    assert placed.target == 160.0
+    assert placed.target.mean == 160.0
 
 
 def test_scores_follow_a_split_that_was_renamed():
@@ -249,7 +251,7 @@ def test_any_study_forecasts_for_other_pictures(audited, pictures, tmp_path):
     )
     assert [p["fid"] for p in held["curve"]] == [placed.fids[split] for split in table.splits]
     assert held["target"]["name"] == "new"
-    assert held["target"]["inside"] == (min(placed.fids.values()) <= placed.target <= max(placed.fids.values()))
+    assert held["target"]["inside"] == (min(placed.fids.values()) <= placed.target.mean <= max(placed.fids.values()))
     with pytest.raises(oodml.OodmlError, match="Did you mean 'margin'"):
         forecast_target(audited[1], open_pictures(str(target)), backbone="tiny", method="margn", quiet=True)
 
@@ -287,8 +289,13 @@ def test_shared_pictures_are_counted(cache, pictures, tmp_path):
         Image.open(pictures / "class03" / f"{i}.png").save(target / "class00" / f"copy{i}.bmp")
     sets = [load_images(open_pictures(str(each)), quiet=True).dataset for each in (pictures, target)]
     features = [oodml.extract_features(each, "tiny", quiet=True) for each in sets]
-    assert shared_pictures(sets[0], features[0], sets[1], features[1]) == 3
-    assert shared_pictures(sets[0], features[0], sets[0], features[0]) == len(sets[0])
+
+    def shared(i, j):
+        found = shared_images(sets[i].source, features[i], sets[j].source, features[j])
+        return Placement(3, [], shared=found).shared_targets
+
+    assert shared(0, 1) == 3
+    assert shared(0, 0) == len(sets[0])
 
 
 @pytest.mark.parametrize(

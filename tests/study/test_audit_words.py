@@ -5,11 +5,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from oodml.shift import Split
+from oodml.shift import Placement, SharedImage, Split, Spread
 from oodml.study.audit import runs as audit_runs
 from oodml.study.audit.runs import side_by_side
 from oodml.study.audit.sizing import LADDER, Clock, Cost, affordable_views, choose_size, reduction
-from oodml.study.audit.target import Placed
 from oodml.study.audit.words import Expectation, expectations, runner_up, target_words, verdict
 from oodml.study.plan import PlannedRun
 from oodml.study.results import METRIC
@@ -186,9 +185,13 @@ def test_an_interval_that_means_nothing_is_left_out_and_said_so(classes, low, hi
 
 
 def test_the_target_words_say_where_it_stands():
-    placed = Placed(50, {"a": 10.0, "b": 40.0}, 25.0, 22.0, 28.0, 200, 3, 480)
+    fids = {"a": [10.0], "b": [40.0], "target": [22.0, 22.0, *[25.0] * 20, 28.0, 28.0]}
+    *splits, target = [Spread(name, np.array(values)) for name, values in fids.items()]
+    shared = tuple(SharedImage(i, i % 3, 1.0) for i in range(5))
+    placed = Placement(50, splits, target, 200, shared, 480)
     forecast = {"target": {"inside": True, "sentence": "At FID 25.0 expect 80.0."}}
     told = " ".join(target_words(placed, forecast, (7, 30)))
+    assert "FID 25.0 from yours (22.0 to 28.0 over draws of 50)" in told
     assert "span 10.0 to 40.0" in told
     assert "3 of the target's 200 pictures are in your folder too, or nearly (480 pictures of it were searched)" in told
     assert "That is for 7 classes of 30 pictures." in told

@@ -71,7 +71,7 @@ def test_adaptation_helps_where_there_is_something_to_learn(run):
 
 def test_zero_shot_is_the_run_as_it_is_on_the_same_queries(run):
     data = oodml.load_dataset("patterns")
-    split = Split(*data.default_split, dataset="patterns")
+    split = data.default_split
     split = oodml.make_episodes(split, data, shots=2, episodes=3)
     found = few_shot(run, split, shots=2, **QUICK)
     assert not any("episodes" in note for note in found.notes)
@@ -131,7 +131,7 @@ def test_an_episode_equals_a_plain_loop_over_the_librarys_loss_miner_and_adam(ru
     queue = iter(draws.uniforms[:, 0])
     loss = Margin(beta=1.2, learn_beta=False, miner=oodml.make_miner("distance"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("oodml.miners._sampling.uniforms", lambda count, device, generator: next(queue))
+        patch.setattr("oodml._sampling.uniforms", lambda count, device, generator: next(queue))
         for step in range(25):
             optimiser.zero_grad()
             loss(layer(inputs(step)[0] / trained.embedder.feature_scale), draws.labels[step, 0]).backward()
@@ -262,7 +262,7 @@ def test_results_are_stored_in_the_run_on_request_only(run, tmp_path):
 
 def test_what_cannot_be_done_is_said(run, tmp_path):
     data = oodml.load_dataset("patterns")
-    split = Split(*data.default_split, dataset="patterns", name="mine")
+    split = replace(data.default_split, name="mine")
     with pytest.raises(OodmlError, match=r"8 shots need at least 9 images .*'class-08' \(8\)"):
         few_shot(run, shots=8, **QUICK)
     with pytest.raises(OodmlError, match="carries 1 episodes of 2 shots and 3 were asked for"):

@@ -1,6 +1,7 @@
 """Published encoders without training: their forms against plain numpy, whitening, and where they are stored."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ def data():
 
 @pytest.fixture(scope="module")
 def splits(data):
-    easy = Split(*data.default_split, name="easy", fid=1.0, dataset="patterns")
+    easy = replace(data.default_split, name="easy", fid=1.0)
     return [easy, Split(data.classes[:6], data.classes[10:], name="hard", fid=4.0, dataset="patterns")]
 
 

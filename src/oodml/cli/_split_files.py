@@ -12,7 +12,7 @@ from oodml.cli._pictures_in import BACKBONE, Described, dataset_settings, descri
 
 if TYPE_CHECKING:
     from oodml.data import Dataset
-    from oodml.shift import Ruler, Splits
+    from oodml.shift import SplitDistances, Splits
 
 FILE = typer.Argument(help="Split file; FILE#NAME takes one split of a series.")
 
@@ -67,9 +67,9 @@ def _check_classes(series: Splits, ds: Dataset) -> None:
             note(f"{split.name} leaves out {missing} classes of {ds.name}.")
 
 
-def ruler_for(series: Splits, data: Described, test_root: Path | None, weights: Path | None) -> Ruler:
-    from oodml.shift import Ruler
+def distances_for(series: Splits, data: Described, test_root: Path | None, weights: Path | None) -> SplitDistances:
+    from oodml.shift import SplitDistances
 
     other = series[0].test_dataset
     test = describe(open_dataset(other, test_root), data.backbone, weights).labelled if other else None
-    return Ruler(*data.labelled, test=test)
+    return SplitDistances(*data.labelled, test=test)

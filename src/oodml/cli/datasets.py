@@ -46,14 +46,12 @@ def _show(ds: Dataset) -> None:
     import numpy as np
 
     sizes = np.bincount(ds.labels, minlength=len(ds.classes))
-    train, test = ds.default_split
     rows = [
         ("pictures", f"{len(ds):,}"),
         ("classes", f"{len(ds.classes):,}, of {_from_to(sizes.min(), sizes.max())} pictures"),
         ("first classes", ", ".join(ds.classes[:3])),
         ("super-classes", _superclasses(ds)),
-        ("default split", f"{len(train)} training and {len(test)} test classes"),
-        ("pictures in it", f"{len(ds.indices_of(train)):,} training, {len(ds.indices_of(test)):,} test"),
+        *(_default_split(ds) if len(ds.classes) > 1 else []),
         ("picture size", f"{ds.image_size} px"),
         ("source", ds.source.place or "comes with the package"),
         ("fingerprint", ds.fingerprint),
@@ -63,6 +61,15 @@ def _show(ds: Dataset) -> None:
         out.print(f"note: {note}", highlight=False, soft_wrap=True)
     for problem in ds.warnings:
         out.print(f"warning: {problem}", highlight=False, soft_wrap=True, style="yellow")
+
+
+def _default_split(ds: Dataset) -> list[tuple[str, str]]:
+    split = ds.default_split
+    images = [len(ds.indices_of(side)) for side in (split.train, split.test)]
+    return [
+        ("default split", f"{len(split.train)} training and {len(split.test)} test classes"),
+        ("pictures in it", f"{images[0]:,} training, {images[1]:,} test"),
+    ]
 
 
 def _from_to(least: int, most: int) -> str:

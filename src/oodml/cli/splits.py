@@ -23,7 +23,7 @@ from oodml.cli._pictures_in import (
     open_dataset,
     quietly,
 )
-from oodml.cli._split_files import FILE, counted_splits, describe_for, open_for, ruler_for
+from oodml.cli._split_files import FILE, counted_splits, describe_for, distances_for, open_for
 
 if TYPE_CHECKING:
     from oodml.shift import Split, Splits
@@ -52,20 +52,15 @@ def build(
 
     Classes are swapped between the sides and then removed, and splits chosen at even distances.
     """
-    from oodml.shift import Split, build_splits, save_splits
+    from oodml.shift import build_splits, save_splits
 
     ds = open_dataset(dataset, root)
-    chosen: Any = start
-    if start == "default":
-        chosen = Split(ds.default_split.train, ds.default_split.test, name="default")
-    elif start not in ("half", "random"):
-        chosen = Split.load(start)
     data = describe(ds, backbone, weights)
     series = quietly(
         build_splits,
         *data.labelled[:2],
         class_names=ds.classes,
-        start=chosen,
+        start=ds.default_split if start == "default" else start,
         swaps_per_step=swaps,
         reverse=reverse,
         removal=removal,
@@ -90,7 +85,7 @@ def build(
 def show(
     file: str = FILE,
     folder: Path = typer.Option(
-        None, "--out", help="Where the pictures go; default: beside the file.", callback=folder_given
+        None, "--out", help="Folder of the figures; default: next to the file.", callback=folder_given
     ),
     projection: str = typer.Option("auto", help="Map by umap, tsne or pca; auto: umap if installed, else tsne."),
     root: Path = ROOT_OPTION,
@@ -101,18 +96,19 @@ def show(
 ) -> None:
     """Print sizes and distances of splits, and draw them.
 
-    Classes, images, FID and KID; pictures of the progression and of a map of easy, medium and hard splits.
+    Classes, images, FID and KID; figures of the progression and of a map of easy, medium and hard splits.
     """
+    from oodml.reporting.split_figures import check_projection, draw_map, draw_progression
     from oodml.shift import load_splits, split_address
-    from oodml.shift.pictures import check_projection, draw_map, draw_progression
 
     check_projection(projection)  # before anything is computed or drawn
     series = load_splits(file)
     data = describe_for(series, dataset, root, backbone, weights)
-    ruler = ruler_for(series, data, test_root, weights)
-    rows = []
+    distances = distances_for(series, data, test_root, weights)
+    rows, fids = [], {}
     for split in series:
-        found = ruler.measure(split)
+        found = distances.measure(split)
+        fids[split.name] = found.fid
         kid = f"{found.kid:.4f} ± {found.kid.standard_error:.4f}" if found.kid is not None else "–"
         sizes = both(len(split.train), len(split.test)), both(found.train_images, found.test_images)
         rows.append((split.name, *sizes, f"{found.fid:.2f}", kid))
@@ -125,8 +121,8 @@ def show(
         out.print(f"Progression: {path}", soft_wrap=True)
     if series[0].test_dataset is None:
         panels = [
-            (f"{told}: {s.name}, FID {s.fid or 0:.1f}", data.ds.indices_of(s.train), data.ds.indices_of(s.test))
-            for told, s in _easy_medium_hard(series)
+            (f"{level}: {s.name}, FID {fids[s.name]:.1f}", data.ds.indices_of(s.train), data.ds.indices_of(s.test))
+            for level, s in _easy_medium_hard(series, fids)
         ]
         path = folder / "map.png"
         used = draw_map(path, data.features, panels, method=projection)
@@ -151,20 +147,20 @@ def verify(
 
     series = load_splits(file)
     data = describe_for(series, dataset, root, backbone, weights)
-    ruler = ruler_for(series, data, test_root, weights)
+    distances = distances_for(series, data, test_root, weights)
     same_features = features_of(data)
     rows, wrong = [], 0
     for split in series:
-        now = ruler.fid(split)
+        now = distances.fid(split)
         for shots, listed in split.episodes.items():
             for number in range(len(listed)):
                 episode_indices(split, data.ds, shots, number)
         comparable = all(split.provenance.get(key) == value for key, value in same_features.items())
-        verdict = "as stated" if split.fid and abs(now - split.fid) <= tolerance * split.fid else "DIFFERS"
-        wrong += comparable and verdict == "DIFFERS"
+        verdict = _verdict(split.fid, now, tolerance) if comparable else "other features"
+        wrong += verdict == "DIFFERS"
         stated = "–" if split.fid is None else f"{split.fid:.3f}"
         episodes = ", ".join(f"{len(e)}×{shots}" for shots, e in split.episodes.items()) or "–"
-        rows.append((split.name, stated, f"{now:.3f}", verdict if comparable else "other features", episodes))
+        rows.append((split.name, stated, f"{now:.3f}", verdict, episodes))
     print_table(f"{file} against {data.ds.name}", ["split", "FID stated", "FID now", "verdict", "episodes"], rows)
     if wrong:
         raise OodmlError(
@@ -225,6 +221,12 @@ def episodes(
     out.print(f"Episodes in {target}", soft_wrap=True)
 
 
+def _verdict(stated: float | None, now: float, tolerance: float) -> str:
+    if stated is None:
+        return "not stated"
+    return "as stated" if abs(now - stated) <= tolerance * stated else "DIFFERS"
+
+
 def _numbered(series: Splits) -> list[dict[str, Any]]:
     """The progression with the number of each chosen split."""
     chosen = {(s.provenance.get("stage"), s.provenance.get("step")): i for i, s in enumerate(series, 1)}
@@ -234,8 +236,8 @@ def _numbered(series: Splits) -> list[dict[str, Any]]:
     ]
 
 
-def _easy_medium_hard(series: Splits) -> list[tuple[str, Split]]:
-    ordered: list[Split] = sorted(series, key=lambda split: split.fid or 0.0)
+def _easy_medium_hard(series: Splits, fids: dict[str, float]) -> list[tuple[str, Split]]:
+    ordered: list[Split] = sorted(series, key=lambda split: fids[split.name])
     if len(ordered) < 3:
         return [(split.name, split) for split in ordered]
     return [("easy", ordered[0]), ("medium", ordered[len(ordered) // 2]), ("hard", ordered[-1])]

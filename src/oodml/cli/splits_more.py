@@ -40,21 +40,20 @@ def compare(
 
     Says how well their splits agree (the papers' check of backbone bias).
     """
-    from oodml.shift import Ruler, Split, agreement, build_splits
+    from oodml.shift import SplitDistances, agreement, build_splits
 
     ds = open_dataset(dataset, root)
-    start = Split(ds.default_split.train, ds.default_split.test, name="default")
-    series, rulers = [], []
+    series, spaces = [], []
     for name, weights in ((first, first_weights), (second, second_weights)):
         data = describe(ds, name, weights)
         mode: Any = fid_mode
         built = quietly(
             build_splits,
-            *data.labelled[:2], class_names=ds.classes, start=start, n_splits=count, fid_mode=mode
+            *data.labelled[:2], class_names=ds.classes, start=ds.default_split, n_splits=count, fid_mode=mode
         )  # fmt: skip
         series.append(built)
-        rulers.append(Ruler(*data.labelled))
-    found = agreement(series[0], rulers[0], series[1], rulers[1])
+        spaces.append(SplitDistances(*data.labelled))
+    found = agreement(series[0], spaces[0], series[1], spaces[1])
     names = [f"{who}, {s.name}" for who, built in ((first, series[0]), (second, series[1])) for s in built]
     rows = [(n, f"{a:.2f}", f"{b:.2f}") for n, a, b in zip(names, found.fids_a, found.fids_b, strict=True)]
     print_table("The same splits in both spaces", ["built with", f"FID, {first}", f"FID, {second}"], rows)
@@ -84,15 +83,14 @@ def iid(
 
     Random halves of the same classes, beside the default split (ooDML, table 1).
     """
-    from oodml.shift import Ruler, Split, iid_baseline
+    from oodml.shift import SplitDistances, iid_baseline
 
     data = describe(open_dataset(dataset, root), backbone, weights)
     features, labels, classes = data.labelled
     halves = iid_baseline(
         features, labels, class_names=classes, repeats=repeats, fid_mode=fid_mode, seed=seed
     )  # fmt: skip
-    default = Split(data.ds.default_split.train, data.ds.default_split.test, fid_mode=fid_mode)
-    apart = Ruler(*data.labelled).fid(default)
+    apart = SplitDistances(*data.labelled).fid(data.ds.default_split, fid_mode)
     rows = [
         ("default split: different classes", f"{apart:.2f}"),
         (f"i.i.d.: same classes, {repeats} random halves", f"{halves.mean:.2f} ± {halves.sd:.2f}"),
@@ -115,20 +113,17 @@ def across(
 
     The training classes of one against the test classes of the other (ooDML, supplement C).
     """
-    from oodml.shift import Ruler, Split, across_datasets, with_validation
+    from oodml.shift import SplitDistances, across_datasets, with_validation
 
     sets = [open_dataset(train, root), open_dataset(test, test_root)]
     names = [ds.name for ds in sets]
     if names[0] == names[1]:  # two folders have one name: they are told apart by their places
         names = [ds.source.place or ds.name for ds in sets]
-    source, target = (
-        Split(ds.default_split.train, ds.default_split.test, name="default", dataset=name)
-        for ds, name in zip(sets, names, strict=True)
-    )
+    source, target = (replace(ds.default_split, dataset=name) for ds, name in zip(sets, names, strict=True))
     split = across_datasets(with_validation(source), target, fid_mode=fid_mode)
     split = replace(split, name="-to-".join(Path(name).stem for name in names))
     data = [describe(ds, backbone, weights) for ds in sets]
-    distance = Ruler(*data[0].labelled, test=data[1].labelled).fid(split)
+    distance = SplitDistances(*data[0].labelled, test=data[1].labelled).fid(split)
     replace(split, fid=distance, provenance={**split.provenance, **made_from(data[0])}).save(output)
     print_table(
         "Across data sets",

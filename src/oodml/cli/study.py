@@ -156,7 +156,8 @@ def migrate_command(
     from oodml.study.plan import load_settings
 
     store = _store(folder)
-    images = load_images(load_dataset(with_root(load_settings(store)["dataset"], root)))
+    dataset = load_settings(store)["dataset"]
+    images = load_images(load_dataset(dataset if root is None else with_root(dataset, root)))
     store.adopt(identities_of(store, weights, small_images=not images.shrunk))
     out.print(f"{len(store.identities.renamed)} runs of an earlier version are found under their new names.")
     _show_stale(stale_runs(store))

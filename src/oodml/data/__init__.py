@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from oodml.data._dataset import Dataset, DefaultSplit, Transforms, build_dataset
+from oodml.data._dataset import Dataset, Transforms, build_dataset
 from oodml.data._folders import PICTURE_EXTENSIONS, every_picture
 from oodml.data._load import load_dataset, make_batch_sampler
 from oodml.data._registries import (
@@ -27,7 +27,6 @@ __all__ = [
     "ArraySource",
     "BatchSampler",
     "Dataset",
-    "DefaultSplit",
     "FileSource",
     "Images",
     "Source",

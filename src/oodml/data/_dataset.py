@@ -4,25 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from PIL import Image
 
 from oodml._errors import OodmlError, unknown_name
+from oodml._split import Split
 from oodml.data._sources import Source, digest
-
-
-class DefaultSplit(NamedTuple):
-    """The classes to train on and the classes to test on when nobody asks for another split."""
-
-    train: list[str]
-    test: list[str]
-
-
-def halves(names: list[str]) -> DefaultSplit:
-    """The first half of the classes against the rest."""
-    return DefaultSplit(names[: len(names) // 2], names[len(names) // 2 :])
 
 
 @dataclass(frozen=True)
@@ -90,7 +79,7 @@ class Dataset:
     classes: list[str]
     source: Source
     fingerprint: str
-    default_split: DefaultSplit
+    given_split: Split | None = None  # the default split; None: the first half of the classes against the rest
     superclasses: list[str] | None = None
     transforms: Transforms = field(default_factory=Transforms)
     roles: np.ndarray | None = None
@@ -103,6 +92,13 @@ class Dataset:
 
     def __repr__(self) -> str:
         return f"Dataset({self.name!r}, {len(self)} images, {len(self.classes)} classes)"
+
+    @property
+    def default_split(self) -> Split:
+        """The split that is used when no other is given; a dataset of one class has none."""
+        half = len(self.classes) // 2
+        split = self.given_split or Split(self.classes[:half], self.classes[half:])
+        return replace(split, name="default", dataset=self.name)
 
     @property
     def image_size(self) -> int:
@@ -161,7 +157,7 @@ def build_dataset(
     class_of_image: Sequence[str],
     *,
     superclass_of_class: dict[str, str] | None = None,
-    default_split: DefaultSplit | None = None,
+    default_split: Split | None = None,
     notes: Sequence[str] = (),
     **fields: Any,
 ) -> Dataset:
@@ -183,7 +179,7 @@ def build_dataset(
         source=source,
         fingerprint=digest([name, source.fingerprint(), *class_of_image]),
         superclasses=None if superclass_of_class is None else [superclass_of_class[c] for c in names],
-        default_split=default_split or halves(names),
+        given_split=default_split,
         notes=tuple(notes),
         warnings=(_lonely_warning(lonely),) if lonely else (),
         **fields,

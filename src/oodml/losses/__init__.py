@@ -1,67 +1,36 @@
-"""Objectives: one a file, formula and paper in the docstring; this room imports miners only."""
+"""Losses, one per file, with formula and paper in the docstring.
+
+The class of every registered loss can be imported from here: `oodml.losses.Margin(num_classes=100)`.
+`__init__.pyi` has the types that editors and type checkers see; `python docs/build_stubs.py` writes it.
+"""
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
-import torch
-from torch import nn
+from oodml.losses.base import Loss
+from oodml.losses.proxies import PaperRate, ProxyLoss
+from oodml.losses.registry import REGISTRY, list_losses, loss_record, loss_records, make_loss, register_loss
+from oodml.losses.tuples import PairLoss, PairMaskLoss, TupleLoss
 
-from oodml._errors import OodmlError
-from oodml._registry import Registry
-from oodml.losses._base import Loss
-from oodml.losses._wrapped import Wrapped
-from oodml.miners import Miner, build_miner
-from oodml.miners._checks import require_generator
-
-_REGISTRY = Registry(
-    "loss", "oodml.losses", "oodml.losses", context=("num_classes", "embedding_dim", "miner", "generator")
-)
-
-register_loss = _REGISTRY.register
-list_losses = _REGISTRY.names
-loss_records = _REGISTRY.records
-loss_record = _REGISTRY.__getitem__
-
-
-def make_loss(
-    name: str,
-    *,
-    num_classes: int | None = None,
-    embedding_dim: int | None = None,
-    miner: str | Miner | dict[str, Any] | None = None,
-    generator: torch.Generator | None = None,
-    **hyperparameters: Any,
-) -> Loss:
-    """Build an objective by name: an `nn.Module` called as `loss(embeddings, labels)`.
-
-    `miner` is a name, a dict with `name` and its options, or a miner; None takes the objective's own default.
-    `generator` is the source of randomness of the miner and of the initial proxies.
-    """
-    require_generator(generator)
-    record = loss_record(name)
-    wanted = inspect.signature(record.factory).parameters
-    if miner is not None and "miner" not in wanted:
-        raise OodmlError(
-            f"The loss {record.name!r} mines no tuples, so miner={miner!r} would have no effect. Leave miner out."
-        )
-    chosen = record.default_miner if miner is None else miner
-    context = {
-        "num_classes": num_classes,
-        "embedding_dim": embedding_dim,
-        "generator": generator,
-        "miner": None if chosen is None else build_miner(chosen, generator),
-    }
-    # Only what the factory names: one that takes any keyword may hand it on to what knows nothing of this package.
-    supplied = {key: value for key, value in context.items() if key in wanted}
-    loss = _REGISTRY.make(name, context=supplied, **hyperparameters)
-    if not isinstance(loss, nn.Module):
-        raise OodmlError(
-            f"The factory of loss {record.name!r} made a {type(loss).__name__}; expected an nn.Module that is called "
-            "as loss(embeddings, labels)."
-        )
-    return loss if isinstance(loss, Loss) else Wrapped(loss, num_classes if "num_classes" in supplied else None)
+__all__ = [
+    "Loss",
+    "PairLoss",
+    "PairMaskLoss",
+    "PaperRate",
+    "ProxyLoss",
+    "TupleLoss",
+    "list_losses",
+    "loss_record",
+    "loss_records",
+    "make_loss",
+    "register_loss",
+]
 
 
-__all__ = ["Loss", "list_losses", "loss_record", "loss_records", "make_loss", "register_loss"]
+def __getattr__(name: str) -> Any:
+    return REGISTRY.class_named(name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, *REGISTRY.classes()]

@@ -3,48 +3,20 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from oodml._checks import require_not_negative, require_positive
 from oodml.losses import register_loss
-from oodml.losses._proxies import PaperRate, ProxyLoss
-from oodml.miners._autograd import first_order
-from oodml.miners._checks import require_not_negative, require_positive
-from oodml.miners._distances import where_else
-
-_MOST = 1 - 1e-7  # 1 − 1e-10 is 1 in float32, where the derivative of the arc cosine is infinite
-
-
-class _AngularMargin(torch.autograd.Function):
-    """cos(θ + m), with the derivative sin(θ + m)/sin θ, in a third of the kernels of autograd's own rules."""
-
-    @staticmethod
-    def forward(ctx: Any, cosine: Tensor, margin: float) -> Tensor:
-        angle = cosine.clamp(-_MOST, _MOST).acos_()
-        shifted, within = angle + margin, cosine > -math.cos(margin)
-        ctx.save_for_backward(angle, shifted, within)
-        return torch.where(within, shifted.cos(), cosine - margin * math.sin(margin))
-
-    @staticmethod
-    @first_order
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        angle, shifted, within = ctx.saved_tensors
-        return where_else(within, shifted.sin().div_(angle.sin()), 1.0).mul_(gradient), None
+from oodml.losses.proxies import PaperRate, ProxyLoss
 
 
 def angular_margin(cosine: Tensor, margin: float) -> Tensor:
     """cos(θ + m) of θ = arccos(cosine), and cosine − m·sin m beyond θ > π − m, so that it falls monotonically."""
-    return _AngularMargin.apply(cosine, margin)
-
-
-def arcface(cosines: Tensor, labels: Tensor, scale: float, margin: float) -> Tensor:
-    """Cross-entropy of scale · cosines (b, C), the margin added to the angle with the own centre."""
-    own = labels[:, None]
-    target = angular_margin(cosines.gather(1, own), margin)
-    return F.cross_entropy(scale * cosines.scatter(1, own, target), labels)
+    theta = cosine.clamp(-1 + 1e-7, 1 - 1e-7).acos()  # 1 − 1e-7 is the last float32 at which the gradient is finite
+    return torch.where(cosine > -math.cos(margin), (theta + margin).cos(), cosine - margin * math.sin(margin))
 
 
 @register_loss(
@@ -59,18 +31,18 @@ class ArcFace(ProxyLoss):
     L = −1/b Σᵢ log e^{s·cos(θ_{i,yᵢ} + m)} / (e^{s·cos(θ_{i,yᵢ} + m)} + Σ_{c≠yᵢ} e^{s·cos θ_{i,c}})
 
     θ_{i,c} is the angle between embedding i (b, d) and the centre of class c (C, d), both on the unit sphere; the sum
-    runs over all classes. Beyond θ > π − m the target logit goes on as cos θ − m·sin m.
+    runs over all classes. Beyond θ > π − m the target logit is cos θ − m·sin m.
 
-    Deng et al., "ArcFace: Additive Angular Margin Loss for Deep Face Recognition", CVPR 2019. s = 16, m = .5 rad and
+    Deng et al., "ArcFace: Additive Angular Margin Loss for Deep Face Recognition", CVPR 2019. s = 16, m = 0.5 rad and
     the centres' learning rate 5e-4 as in Roth et al., "Revisiting Training Strategies", ICML 2020, A.1.
 
-    Use it with many images a class and no pair structure in the batch; the centres cost C · d numbers.
+    Use it with many images per class and no pair structure in the batch; the centres need C · d numbers.
 
     Args:
         scale: s, the radius of the sphere.
         margin: m, in radians.
-        clamp_negative: the authors' form: every cosine is clamped at 1e-10 from below, so a centre further than 90°
-            away (about half of them at the start) neither pulls nor pushes.
+        clamp_negative: as in the authors' code, every cosine is clamped at 1e-10 from below, so a centre further than
+            90° away (about half of them at the start) has no gradient.
         lr: learning rate of the centres; unless given, `oodml.train` takes at least the model's.
     """
 
@@ -93,4 +65,6 @@ class ArcFace(ProxyLoss):
     def proxy_loss(self, cosines: Tensor, labels: Tensor) -> Tensor:
         if self.clamp_negative:
             cosines = cosines.clamp_min(1e-10)
-        return arcface(cosines, labels, self.scale, self.margin)
+        own = labels[:, None]
+        target = angular_margin(cosines.gather(1, own), self.margin)
+        return F.cross_entropy(self.scale * cosines.scatter(1, own, target), labels)

@@ -5,19 +5,10 @@ from __future__ import annotations
 from torch import Tensor
 from torch.nn import functional as F
 
-from oodml.losses import register_loss
-from oodml.losses._distances import masked_logsumexp, masked_mean
-from oodml.losses._pairs import PairLoss
-from oodml.miners._checks import require_finite, require_positive
-
-
-def circle(similarities: Tensor, positives: Tensor, negatives: Tensor, margin: float, gamma: float) -> Tensor:
-    """Mean over anchors with positives and negatives of softplus(logsumexp_n + logsumexp_p); all tensors are (a, r)."""
-    fixed = similarities.detach()
-    push = gamma * (fixed + margin).relu() * (similarities - margin)
-    pull = -gamma * (1 + margin - fixed).relu() * (similarities - (1 - margin))
-    both = masked_logsumexp(push, negatives) + masked_logsumexp(pull, positives)
-    return masked_mean(F.softplus(both), positives.any(1) & negatives.any(1))
+from oodml._checks import require_finite, require_positive
+from oodml._tensors import inner_products, masked_logsumexp, masked_mean
+from oodml.losses import PairLoss, register_loss
+from oodml.losses.base import Tuples
 
 
 @register_loss("circle", paper="Sun et al. 2020", search={"margin": (0.1, 0.5), "gamma": (16.0, 256.0)})
@@ -28,7 +19,7 @@ class Circle(PairLoss):
     α_p = [1 + m − s_p]₊ and α_n = [s_n + m]₊ taken as constants; over the anchors that have both kinds of pairs.
 
     Sun et al., "Circle Loss: A Unified Perspective of Pair Similarity Optimization", CVPR 2020, the form for pair-wise
-    labels with the values for fine-grained retrieval: m = .4, γ = 80.
+    labels with the values for fine-grained retrieval: m = 0.4, γ = 80.
 
     Args:
         margin: m, the relaxation: positives aim at 1 − m, negatives at m.
@@ -41,5 +32,10 @@ class Circle(PairLoss):
         require_positive(gamma=gamma)
         self.margin, self.gamma = margin, gamma
 
-    def pair_loss(self, similarities: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
-        return circle(similarities, positives, negatives, self.margin, self.gamma)
+    def compute(self, embeddings: Tensor, labels: Tensor, tuples: Tuples | None, anchors: int | None = None) -> Tensor:
+        positives, negatives = self.pairs(embeddings, labels, tuples, anchors)
+        s = inner_products(embeddings, anchors)
+        weight_p, weight_n = (1 + self.margin - s.detach()).relu(), (s.detach() + self.margin).relu()
+        pull = masked_logsumexp(-self.gamma * weight_p * (s - 1 + self.margin), positives)
+        push = masked_logsumexp(self.gamma * weight_n * (s - self.margin), negatives)
+        return masked_mean(F.softplus(push + pull), positives.any(1) & negatives.any(1))

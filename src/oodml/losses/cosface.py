@@ -6,15 +6,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from oodml._checks import require_not_negative, require_positive
 from oodml.losses import register_loss
-from oodml.losses._proxies import PaperRate, ProxyLoss
-from oodml.miners._checks import require_not_negative, require_positive
+from oodml.losses.proxies import PaperRate, ProxyLoss
 
 
 def cosface(cosines: Tensor, labels: Tensor, scale: float, margin: float) -> Tensor:
     """Cross-entropy of scale · cosines (b, C), the margin taken from the cosine with the own centre."""
-    own = labels[:, None]
-    return F.cross_entropy(scale * cosines.scatter_add(1, own, cosines.new_full(own.shape, -margin)), labels)
+    own = F.one_hot(labels, cosines.shape[1]).to(cosines.dtype)
+    return F.cross_entropy(scale * (cosines - margin * own), labels)
 
 
 @register_loss(
@@ -28,10 +28,10 @@ class CosFace(ProxyLoss):
 
     L = −1/b Σᵢ log e^{s·(cos θ_{i,yᵢ} − m)} / (e^{s·(cos θ_{i,yᵢ} − m)} + Σ_{c≠yᵢ} e^{s·cos θ_{i,c}})
 
-    Wang et al., "CosFace: Large Margin Cosine Loss for Deep Face Recognition", CVPR 2018: s = 64, m = .35. It is not
-    among the papers studied here; its centres learn at ArcFace's rate.
+    Wang et al., "CosFace: Large Margin Cosine Loss for Deep Face Recognition", CVPR 2018: s = 64, m = 0.35. It is not
+    in the papers studied here; the learning rate of its centres is that of `arcface`.
 
-    Like `arcface` with a margin that is as wide for near as for far embeddings.
+    Like `arcface`, with a margin that is equally wide for near and for far embeddings.
 
     Args:
         scale: s, the radius of the sphere.

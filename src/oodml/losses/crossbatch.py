@@ -1,4 +1,4 @@
-"""Cross-batch memory: the references of a pair or tuple objective include embeddings of past batches."""
+"""Cross-batch memory: the references of a loss on pairs or triplets include embeddings of past batches."""
 
 from __future__ import annotations
 
@@ -7,33 +7,31 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from oodml._checks import require_whole
 from oodml._errors import OodmlError
-from oodml.losses import make_loss, register_loss
-from oodml.losses._base import Loss, Tuples, require
-from oodml.losses._pairs import PairLoss
-from oodml.losses._tuples import TupleLoss
+from oodml.losses import Loss, PairLoss, make_loss, register_loss
+from oodml.losses.base import Tuples, require
 from oodml.miners import Miner
-from oodml.miners._checks import require_whole
 
 
 @register_loss("crossbatch", paper="Wang et al. 2020", search={"memory_size": (256, 8192)})
 class CrossBatch(Loss):
-    """Any pair or tuple objective, its references extended by a memory of past batches.
+    """Any loss on pairs or triplets, with references from a memory of past batches.
 
-    The base objective is computed on [batch; memory] with the samples of the batch as anchors only; positives and
-    negatives come from both. The memory holds the last `memory_size` embeddings, without gradients; embeddings drift
-    slowly, so old ones still approximate what the model would say now. In evaluation mode it is read, not written.
+    The base loss is computed on [batch; memory]: anchors are the samples of the batch, positives and negatives come
+    from both. The memory holds the last `memory_size` embeddings, without gradients; embeddings drift slowly, so old
+    ones approximate those of the current model. In evaluation mode the memory is read, not written.
 
     Wang et al., "Cross-Batch Memory for Embedding Learning", CVPR 2020, whose code starts after 1,000 steps (`warmup`)
     and adds a loss within the batch to one against the memory; here both are one set of references.
 
     For small batches and many classes, where a batch holds few hard negatives. Time and memory grow with batch times
-    references (`angular`: references squared); penalties on the embeddings themselves are those of the batch. Explicit
-    `tuples` index the batch followed by the memory; any sample may then be an anchor, and penalties are over them all.
+    references (`angular`: references squared); penalties on embeddings are those of the batch. Explicit `tuples` index
+    the batch followed by the memory; any sample may then be an anchor, and penalties are over all samples.
 
     Args:
-        base: the objective: a name, or a dict of `name` and options.
-        memory_size: how many embeddings are remembered.
+        base: the loss: a name, or a dict of `name` and options.
+        memory_size: number of embeddings in the memory.
         warmup: training steps before the memory is filled and used.
     """
 
@@ -57,8 +55,8 @@ class CrossBatch(Loss):
         self.normalise = objective.normalise  # type: ignore[misc]
         self.register_buffer("memory", torch.zeros(memory_size, dim))
         self.register_buffer("memory_labels", torch.zeros(memory_size, dtype=torch.int64))
-        # Host counters that stop at their ends, so that a compiled graph of the full memory is compiled once; batch
-        # sizes are known on the host, so slicing the memory never waits for the device.
+        # Counters on the host: slicing the memory never waits for the device, and once the memory is full they are
+        # constant, so a step is compiled once.
         self.filled, self.waiting = 0, warmup
         self.full = False
 
@@ -92,10 +90,7 @@ class CrossBatch(Loss):
 
     @torch.no_grad()
     def _remember(self, references: Tensor, labels: Tensor, batch: int) -> None:
-        """The batch behind what is remembered, in the order of time; the oldest fall off the front.
-
-        Rows move to places that the host knows: four copies, which a compiled graph may hold.
-        """
+        """Append the batch to the memory and drop the oldest rows: four copies, which a compiled graph may contain."""
         added = min(batch, self.memory_size)
         kept = min(self.filled, self.memory_size - added)
         end = kept + added
@@ -123,19 +118,19 @@ def _build(
     embedding_dim: int,
     miner: Miner | None,
     generator: torch.Generator | None,
-) -> PairLoss | TupleLoss:
+) -> PairLoss:
     options: dict[str, Any] = {"name": base} if isinstance(base, str) else dict(base) if isinstance(base, dict) else {}
     if "name" not in options:
-        raise OodmlError(f"base must be the name of an objective or a dict with a 'name', got {base!r}.")
+        raise OodmlError(f"base must be the name of a loss or a dict with a 'name', got {base!r}.")
     name = options.pop("name")
     for key in ("num_classes", "embedding_dim", "generator"):
         if key in options:
-            raise OodmlError(f"base must not hold {key}: the memory hands on its own. Leave it out of {base!r}.")
+            raise OodmlError(f"base must not hold {key}: it is that of crossbatch. Leave it out of {base!r}.")
     if miner is not None and "miner" in options:
-        raise OodmlError(f"base has the miner {options['miner']!r}, and another one was given beside it: give one.")
+        raise OodmlError(f"base has the miner {options['miner']!r}, and another one was given: give one of them.")
     if miner is not None:
         options["miner"] = miner
     loss = make_loss(name, num_classes=num_classes, embedding_dim=embedding_dim, generator=generator, **options)
-    if not isinstance(loss, PairLoss | TupleLoss):
-        raise OodmlError(f"A memory serves objectives on pairs or tuples of samples; {name!r} compares otherwise.")
+    if not isinstance(loss, PairLoss):
+        raise OodmlError(f"The base of crossbatch must be a loss on pairs or triplets; {name!r} compares otherwise.")
     return loss

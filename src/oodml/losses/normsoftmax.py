@@ -6,14 +6,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from oodml._checks import require_positive
 from oodml.losses import register_loss
-from oodml.losses._proxies import PaperRate, ProxyLoss
-from oodml.miners._checks import require_positive
-
-
-def normsoftmax(cosines: Tensor, labels: Tensor, temperature: float) -> Tensor:
-    """Cross-entropy of cosines (b, C) / temperature."""
-    return F.cross_entropy(cosines / temperature, labels)
+from oodml.losses.proxies import PaperRate, ProxyLoss
 
 
 @register_loss(
@@ -27,11 +22,11 @@ class NormSoftmax(ProxyLoss):
 
     L = −1/b Σᵢ log e^{φᵢᵀψ_{yᵢ}/T} / Σ_c e^{φᵢᵀψ_c/T}, embeddings φ (b, d) and centres ψ (C, d) on the unit sphere.
 
-    Zhai & Wu, "Classification is a Strong Baseline for Deep Metric Learning", BMVC 2019. T = .05 and the centres'
-    learning rate 1e-5 (.002 on Online Products) as in Roth et al., ICML 2020, A.1, whose eq. 19 leaves the true class
+    Zhai & Wu, "Classification is a Strong Baseline for Deep Metric Learning", BMVC 2019. T = 0.05 and the centres'
+    learning rate 1e-5 (0.002 on Online Products) as in Roth et al., ICML 2020, A.1, whose eq. 19 leaves the true class
     out of the denominator; their code, like this, does not.
 
-    The plainest of the proxy objectives, and hard to beat where every class has many images.
+    The simplest proxy loss, and a strong one if every class has many images.
 
     Args:
         temperature: T.
@@ -52,4 +47,4 @@ class NormSoftmax(ProxyLoss):
         self.temperature = temperature
 
     def proxy_loss(self, cosines: Tensor, labels: Tensor) -> Tensor:
-        return normsoftmax(cosines, labels, self.temperature)
+        return F.cross_entropy(cosines / self.temperature, labels)

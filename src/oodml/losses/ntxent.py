@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from oodml.losses import register_loss
-from oodml.losses._distances import masked_mean
-from oodml.losses._pairs import PairLoss
+from oodml._checks import require_positive
+from oodml._tensors import inner_products, masked_mean
+from oodml.losses import PairLoss, register_loss
+from oodml.losses.base import Tuples
 from oodml.losses.npair import npair_terms
-from oodml.miners._checks import require_positive
-
-
-def ntxent(similarities: Tensor, positives: Tensor, negatives: Tensor, temperature: float) -> Tensor:
-    """Mean over positive pairs of log(1 + Σ_n e^{(s_an − s_ap)/T}); similarities and boolean masks are (a, r)."""
-    return masked_mean(npair_terms(similarities / temperature, negatives), positives)
 
 
 @register_loss(
@@ -28,10 +23,10 @@ class NTXent(PairLoss):
     L = mean over positive pairs (a, p) of −log e^{s_ap/T} / (e^{s_ap/T} + Σ_n e^{s_an/T}), s cosines
 
     van den Oord et al., "Representation Learning with Contrastive Predictive Coding", 2018; Chen et al., "A Simple
-    Framework for Contrastive Learning", ICML 2020, here with labels instead of views. T = .07 (He et al., CVPR 2020).
+    Framework for Contrastive Learning", ICML 2020, here with labels instead of views. T = 0.07 (He et al., CVPR 2020).
 
-    Other positives of the anchor are left out of the denominator; `supcon` puts them in. At two samples a class the
-    two agree.
+    Other positives of the anchor are left out of the denominator; `supcon` includes them. With two samples per class
+    the two are equal.
 
     Args:
         temperature: T.
@@ -42,5 +37,7 @@ class NTXent(PairLoss):
         require_positive(temperature=temperature)
         self.temperature = temperature
 
-    def pair_loss(self, similarities: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
-        return ntxent(similarities, positives, negatives, self.temperature)
+    def compute(self, embeddings: Tensor, labels: Tensor, tuples: Tuples | None, anchors: int | None = None) -> Tensor:
+        positives, negatives = self.pairs(embeddings, labels, tuples, anchors)
+        s = inner_products(embeddings, anchors)
+        return masked_mean(npair_terms(s / self.temperature, negatives), positives)

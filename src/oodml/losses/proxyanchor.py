@@ -6,19 +6,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from oodml._checks import require_not_negative, require_positive
+from oodml._tensors import masked_logsumexp
 from oodml.losses import register_loss
-from oodml.losses._distances import masked_logsumexp
-from oodml.losses._proxies import Init, PaperRate, ProxyLoss
-from oodml.miners._checks import require_not_negative, require_positive
-
-
-def proxyanchor(cosines: Tensor, labels: Tensor, alpha: float, delta: float) -> Tensor:
-    """The published formula on cosines (b, C); classes absent from the batch only push."""
-    own = labels[:, None] == torch.arange(cosines.shape[1], device=labels.device)
-    pull = masked_logsumexp(-alpha * cosines, own, dim=0) + alpha * delta
-    push = masked_logsumexp(alpha * cosines, ~own, dim=0) + alpha * delta
-    present = own.any(0).sum()
-    return F.softplus(pull).sum() / present + F.softplus(push).mean()
+from oodml.losses.proxies import Init, PaperRate, ProxyLoss
 
 
 @register_loss(
@@ -34,10 +25,10 @@ class ProxyAnchor(ProxyLoss):
 
     P are all proxies (C, d), P⁺ those with an embedding in the batch (b, d), s the cosine.
 
-    Kim et al., "Proxy Anchor Loss for Deep Metric Learning", CVPR 2020: α = 32, δ = .1. The proxies' learning rate .02
-    (2000 times the model's 1e-5) as in the code of Milbich et al., NeurIPS 2021; Kim et al. use .01.
+    Kim et al., "Proxy Anchor Loss for Deep Metric Learning", CVPR 2020: α = 32, δ = 0.1. The proxies' learning rate
+    0.02 (2000 times the model's 1e-5) as in the code of Milbich et al., NeurIPS 2021; Kim et al. use 0.01.
 
-    The strongest of the proxy objectives under the ooDML protocol; it wants its fast proxies.
+    The strongest proxy loss under the ooDML protocol; it needs the high learning rate of its proxies.
 
     Args:
         alpha: α, sharpness of the soft maximum.
@@ -63,4 +54,7 @@ class ProxyAnchor(ProxyLoss):
         self.alpha, self.delta = alpha, delta
 
     def proxy_loss(self, cosines: Tensor, labels: Tensor) -> Tensor:
-        return proxyanchor(cosines, labels, self.alpha, self.delta)
+        own = F.one_hot(labels, cosines.shape[1]).bool()  # (b, C)
+        pull = masked_logsumexp(-self.alpha * (cosines - self.delta), own, dim=0)
+        push = masked_logsumexp(self.alpha * (cosines + self.delta), ~own, dim=0)
+        return F.softplus(pull).sum() / own.any(0).sum() + F.softplus(push).mean()

@@ -4,19 +4,12 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
+from oodml._checks import require_positive
+from oodml._tensors import masked_logsumexp, root
 from oodml.losses import register_loss
-from oodml.losses._distances import masked_logsumexp
-from oodml.losses._proxies import PaperRate, ProxyLoss
-from oodml.miners._checks import require_positive
-from oodml.miners._distances import root
-
-
-def proxynca(logits: Tensor, labels: Tensor) -> Tensor:
-    """mean( logsumexp_{c≠y} l_c − l_y ) of logits (b, C), the distances to the proxies with their signs turned."""
-    own = labels[:, None]
-    others = torch.ones_like(logits, dtype=torch.bool).scatter_(1, own, False)
-    return (masked_logsumexp(logits, others) - logits.gather(1, own)[:, 0]).mean()
+from oodml.losses.proxies import PaperRate, ProxyLoss
 
 
 @register_loss(
@@ -34,8 +27,8 @@ class ProxyNCA(ProxyLoss):
     proxies' learning rate 5e-4 (50 times the model's 1e-5) as in the code of Roth et al., ICML 2020; their eq. 13
     prints unsquared distances on the unit sphere: `radius=1, squared=False`.
 
-    The own proxy is not in the denominator, so the value can be negative. `proxynca++` puts it there, which bounds
-    the loss by 0 and trains better.
+    The own proxy is not in the denominator, so the value can be negative. `proxynca++` includes it, which bounds the
+    loss by 0 and trains better.
 
     Args:
         radius: r, both vectors are scaled to this norm.
@@ -58,7 +51,7 @@ class ProxyNCA(ProxyLoss):
         self.radius, self.squared = radius, squared
 
     def proxy_loss(self, cosines: Tensor, labels: Tensor) -> Tensor:
-        scale = 2 * self.radius**2
-        if self.squared:  # −d² = scale·(cosine − 1), whose −scale cancels
-            return proxynca(scale * cosines, labels)
-        return proxynca(-root(scale - scale * cosines), labels)
+        squares = 2 * self.radius**2 * (1 - cosines)
+        d = squares if self.squared else root(squares)
+        own = F.one_hot(labels, cosines.shape[1]).bool()
+        return ((d * own).sum(1) + masked_logsumexp(-d, ~own)).mean()

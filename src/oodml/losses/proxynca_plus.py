@@ -6,14 +6,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from oodml._checks import require_positive
 from oodml.losses import register_loss
-from oodml.losses._proxies import PaperRate, ProxyLoss
-from oodml.miners._checks import require_positive
-
-
-def proxynca_plus(cosines: Tensor, labels: Tensor, temperature: float) -> Tensor:
-    """Cross-entropy of −d²/T; on the unit sphere d² = 2 − 2·cosine, and the 2 cancels in the softmax."""
-    return F.cross_entropy(2 / temperature * cosines, labels)
+from oodml.losses.proxies import PaperRate, ProxyLoss
 
 
 @register_loss(
@@ -29,7 +24,7 @@ class ProxyNCAPlus(ProxyLoss):
 
     Teh et al., "ProxyNCA++: Revisiting and Revitalizing Proxy Neighborhood Component Analysis", ECCV 2020: T = 1/9.
     Their other ingredients (global max pooling, layer norm, class-balanced batches, fast proxies) belong to the model
-    and the run. The proxies learn at the rate of `proxynca`.
+    and the run. The learning rate of the proxies is that of `proxynca`.
 
     Args:
         temperature: T.
@@ -50,4 +45,5 @@ class ProxyNCAPlus(ProxyLoss):
         self.temperature = temperature
 
     def proxy_loss(self, cosines: Tensor, labels: Tensor) -> Tensor:
-        return proxynca_plus(cosines, labels, self.temperature)
+        # On the unit sphere d² = 2 − 2·cosine, and the first 2 cancels in the softmax.
+        return F.cross_entropy(2 / self.temperature * cosines, labels)

@@ -9,13 +9,12 @@ import torch
 from torch import Tensor
 
 from oodml._errors import OodmlError, unknown_name
-from oodml.losses import Loss
-from oodml.losses._tuples import PairMaskLoss, TupleLoss
+from oodml._sampling import choose, uniforms
+from oodml._tensors import same_class
+from oodml.losses import Loss, PairMaskLoss, TupleLoss
 from oodml.methods._base import Context
 from oodml.methods._objective import Spec, as_dict, check_objective, expand, make_objective
-from oodml.miners._base import PairMiner, PartnerMiner, Partners, TripletMiner, Triplets
-from oodml.miners._distances import same_class
-from oodml.miners._sampling import choose, uniforms
+from oodml.miners.base import PairMiner, PartnerMiner, Partners, TripletMiner, Triplets
 from oodml.miners.distance import DistanceWeighted, check_range, distance_weights
 from oodml.miners.npair import one_a_row
 from oodml.miners.shared import Mode, Shared

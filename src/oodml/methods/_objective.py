@@ -8,8 +8,7 @@ from typing import Any
 import torch
 
 from oodml._errors import OodmlError
-from oodml.losses import Loss, loss_record, make_loss
-from oodml.losses._proxies import PaperRate
+from oodml.losses import Loss, PaperRate, loss_record, make_loss
 from oodml.losses.crossbatch import CrossBatch
 from oodml.methods._base import Context
 

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from oodml._errors import OodmlError, unknown_name
+from oodml._sampling import uniforms
 from oodml.methods import method_spec, register_method
 from oodml.methods._base import Batch, Context
 from oodml.methods._objective import Spec
 from oodml.methods._wrapper import Wrapper
-from oodml.miners._sampling import uniforms
 from oodml.models.embedder import Embedder, Pooled
 
 LAYERS = ("input", "stages", "features")

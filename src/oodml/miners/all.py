@@ -5,18 +5,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from oodml._tensors import positives_and_negatives
 from oodml.miners import register_miner
-from oodml.miners._base import TripletMiner, Triplets
-from oodml.miners._distances import positives_and_negatives
+from oodml.miners.base import TripletMiner, Triplets
 
 
 @register_miner("all", paper="Hermans et al. 2017")
 class All(TripletMiner):
     """Every valid triplet of the batch, in the order of anchor, positive, negative.
 
-    The number of triplets depends on the labels, so this miner synchronises the device. Objectives recognise it and
-    list nothing; only `quadruplet`, which draws a sample for every triplet, and `rho`, which draws whether to switch
-    it, need the list, which is long in large classes.
+    The number of triplets depends on the labels, so listing them synchronises the device. Most losses compute their sum
+    over all triplets without this list; only `quadruplet` and `rho` need it, and it is long for large classes.
     """
 
     uses_distances = False

@@ -7,14 +7,13 @@ import math
 import torch
 from torch import Tensor
 
+from oodml._checks import require_finite
 from oodml._errors import OodmlError
+from oodml._tensors import same_class
 from oodml.miners import register_miner
-from oodml.miners._base import PartnerMiner, Partners
-from oodml.miners._checks import require_finite
-from oodml.miners._distances import except_where, same_class
-from oodml.miners._sampling import choose_partners
+from oodml.miners.base import PartnerMiner, Partners, choose_partners
 
-_LARGEST = 4 * (1 - 1e-6)  # of d²: opposite points (d² = 4) have a density of 0 and would weigh infinitely much
+_LARGEST = 4 * (1 - 1e-6)  # of d²: opposite points (d² = 4) have a density of 0 and would have an infinite weight
 _LAST_RESORT = -1e30  # a log-weight that counts only in a row without larger ones
 
 
@@ -35,14 +34,14 @@ def distance_weights(distances: Tensor, excluded: Tensor, dim: int, lower: float
 
 
 def log_weights(distances: Tensor, dim: int, lower: float, upper: float | None) -> Tensor:
-    """log 1/q(d), and next to nothing beyond `upper`."""
+    """log 1/q(d), and a tiny weight beyond `upper`."""
     logs = log_inverse_density(distances, dim, lower)
-    return logs if upper is None else except_where(distances > upper, logs, _LAST_RESORT)
+    return logs if upper is None else torch.where(distances > upper, _LAST_RESORT, logs)
 
 
 def weights_without(excluded: Tensor, logs: Tensor) -> Tensor:
     """The weights of the partners that are not `excluded`, which sum to 1."""
-    return except_where(excluded, logs, -torch.inf).softmax(1)
+    return torch.where(excluded, -torch.inf, logs).softmax(1)
 
 
 def check_range(lower: float, upper: float | None) -> None:
@@ -55,11 +54,11 @@ def check_range(lower: float, upper: float | None) -> None:
 
 @register_miner("distance", paper="Wu et al. 2017")
 class DistanceWeighted(PartnerMiner):
-    """One triplet an anchor: a random positive, and a negative drawn by the inverse density of its distance.
+    """One triplet per anchor: a random positive, and a negative drawn by the inverse density of its distance.
 
-    P(n | a) ∝ 1 / q(max(d(a,n), lower)), q(d) ∝ d^(D−2) (1 − d²/4)^((D−3)/2): every distance is equally likely to be
-    seen. Negatives beyond `upper` are excluded, as printed (None: none is, as in the authors' code); an anchor that
-    has none left draws uniformly among its negatives.
+    P(n | a) ∝ 1 / q(max(d(a,n), lower)), q(d) ∝ d^(D−2) (1 − d²/4)^((D−3)/2): every distance is equally likely.
+    Negatives beyond `upper` are excluded, as printed (None: no limit, as in the authors' code); an anchor without a
+    negative within `upper` draws uniformly among its negatives.
     """
 
     uniform_positives = True

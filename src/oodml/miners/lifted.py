@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from oodml.miners import register_miner
-from oodml.miners._base import PairMiner
+from oodml.miners.base import PairMiner
 
 
 @register_miner("lifted", paper="Oh Song et al. 2016")

@@ -5,10 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from oodml._checks import require_finite
 from oodml.miners import register_miner
-from oodml.miners._base import PairMiner
-from oodml.miners._checks import require_finite
-from oodml.miners._distances import where_else
+from oodml.miners.base import PairMiner
 
 
 @register_miner("multisimilarity", paper="Wang et al. 2019")
@@ -25,11 +24,8 @@ class MultiSimilarity(PairMiner):
         self.epsilon = epsilon
 
     def select(self, distances: Tensor, positives: Tensor, negatives: Tensor) -> tuple[Tensor, Tensor]:
-        return self.informative(1 - distances.square() / 2, positives, negatives)
-
-    def informative(self, similarities: Tensor, positives: Tensor, negatives: Tensor) -> tuple[Tensor, Tensor]:
-        """The pairs to keep by their cosines (a, b), for a loss that has these at hand."""
-        near = where_else(positives, similarities, torch.inf)  # what is no positive never lies below a bound
-        far = where_else(negatives, similarities, -torch.inf)
-        least_positive, most_negative = near.amin(1, keepdim=True), far.amax(1, keepdim=True)
-        return near < most_negative + self.epsilon, far > least_positive - self.epsilon
+        similarities = 1 - distances.square() / 2
+        least_positive = torch.where(positives, similarities, torch.inf).amin(1, keepdim=True)
+        most_negative = torch.where(negatives, similarities, -torch.inf).amax(1, keepdim=True)
+        kept = positives & (similarities < most_negative + self.epsilon)
+        return kept, negatives & (similarities > least_positive - self.epsilon)

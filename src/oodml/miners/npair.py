@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from oodml._sampling import choose
 from oodml.miners import register_miner
-from oodml.miners._base import PairMiner
-from oodml.miners._sampling import choose
+from oodml.miners.base import PairMiner
 
 
 @register_miner("npair", paper="Sohn 2016")

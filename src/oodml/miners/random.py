@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from oodml._tensors import positives_and_negatives
 from oodml.miners import register_miner
-from oodml.miners._base import PartnerMiner, Partners
-from oodml.miners._distances import positives_and_negatives
-from oodml.miners._sampling import choose_partners
+from oodml.miners.base import PartnerMiner, Partners, choose_partners
 
 
 @register_miner("random", paper="Hu et al. 2014")
 class Random(PartnerMiner):
-    """One triplet an anchor: positive and negative drawn uniformly."""
+    """One triplet per anchor: positive and negative drawn uniformly."""
 
     uses_distances = False
     uniform_positives = True

@@ -5,16 +5,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from oodml._checks import require_positive
+from oodml._sampling import choose
+from oodml._tensors import beyond_noise, positives_and_negatives
 from oodml.miners import register_miner
-from oodml.miners._base import PartnerMiner, Partners
-from oodml.miners._checks import require_positive
-from oodml.miners._distances import beyond_noise, positives_and_negatives
-from oodml.miners._sampling import choose
+from oodml.miners.base import PartnerMiner, Partners
 
 
 @register_miner("semihard", paper="Schroff et al. 2015")
 class Semihard(PartnerMiner):
-    """One triplet an anchor: a random positive, and a random negative that is farther away than it.
+    """One triplet per anchor: a random positive, and a random negative that is farther away than it.
 
     n uniform over {n : d(a,p) < d(a,n)} (revisiting-supplement eq. 20), or, with `margin`, over
     {n : d(a,p) < d(a,n) < d(a,p) + margin} (FaceNet; the authors' code, margin .2). An anchor that has no such

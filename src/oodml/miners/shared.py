@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from oodml._errors import OodmlError
+from oodml._sampling import choose, uniforms
+from oodml._tensors import same_class
 from oodml.miners import register_miner
-from oodml.miners._base import PartnerMiner, Partners
-from oodml.miners._distances import same_class
-from oodml.miners._sampling import choose, uniforms
+from oodml.miners.base import PartnerMiner, Partners
 from oodml.miners.distance import DistanceWeighted, check_range, log_weights, weights_without
 
 Mode = Literal["full", "standard", "permuted"]
@@ -19,7 +19,7 @@ Mode = Literal["full", "standard", "permuted"]
 
 @register_miner("shared", paper="Milbich et al. 2020")
 class Shared(PartnerMiner):
-    """One triplet an anchor from three mutually different classes: what is shared between classes.
+    """One triplet per anchor from three mutually different classes: what is shared between classes.
 
     mode "full": negative and positive drawn by the inverse density of their distance to the anchor, the negative among
     the other classes, then the positive among the classes of neither. "standard": the positive uniformly. "permuted":

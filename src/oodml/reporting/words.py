@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from oodml.evaluation.estimate import share_text
 from oodml.reporting.material import MATCHED, Material, mean_sd
+from oodml.shift import Placement
 from oodml.study.results import ranking
 from oodml.study.statistics import estimate
 
@@ -135,3 +136,23 @@ def _one_shift_lead(material: Material, best: str, second: str) -> str:
     if found.mean <= found.half_width:
         return f"Its lead over {second}, {found.mean:.1f} points, is within the noise."
     return f"It is {found.mean:.1f} ± {found.half_width:.1f} points ahead of {second}."
+
+
+def placement_sentence(placed: Placement) -> str:
+    """Where a target falls among the splits of the training images."""
+    assert placed.target is not None
+    low, high = placed.target.interval()
+    mean, draws = placed.target.mean, len(placed.target.values)
+    span = f"FID {mean:.1f} ({low:.1f} to {high:.1f} over {draws} draws of {placed.n})"
+    ordered = sorted(placed.splits, key=lambda spread: spread.mean)
+    below = [spread for spread in ordered if spread.mean <= mean]
+    if not ordered:
+        return f"The target is at {span}; there are no splits to compare it with."
+    if not below:
+        return f"The target is nearer than the easiest split, {ordered[0].name} ({ordered[0].mean:.1f}): {span}."
+    if len(below) == len(ordered):
+        return f"The target is farther than the hardest split, {below[-1].name} ({below[-1].mean:.1f}): {span}."
+    above = ordered[len(below)]
+    return (
+        f"The target falls between {below[-1].name} ({below[-1].mean:.1f}) and {above.name} ({above.mean:.1f}): {span}."
+    )

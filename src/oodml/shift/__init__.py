@@ -1,24 +1,37 @@
 """Measure, build and control the shift between train and test classes: arrays in, numbers and class lists out."""
 
-from oodml.shift.agreement import Agreement, agreement
-from oodml.shift.builder import build_splits
+from oodml._split import Split, Splits, as_split, check_names, load_splits, save_splits, split_address
+from oodml.shift.builder import build_splits, with_validation
 from oodml.shift.episodes import episode_indices, make_episodes, resolve_episodes
 from oodml.shift.frechet import fid
 from oodml.shift.kernel import KID, kid
-from oodml.shift.measure import Ruler, across_datasets, iid_baseline
+from oodml.shift.measure import Agreement, SplitDistances, across_datasets, agreement, iid_baseline
 from oodml.shift.official import load_official, load_official_episodes, names_by_content, official_at_hand
-from oodml.shift.split import Split, Splits, load_splits, save_splits, split_address, with_validation
-from oodml.shift.target import place_target, similar_pairs, splits_of_pictures, thumbnail_likeness
+from oodml.shift.target import (
+    Placement,
+    SharedImage,
+    Spread,
+    place_target,
+    reference_splits,
+    shared_images,
+    similar_pairs,
+    thumbnail_likeness,
+)
 
 __all__ = [
     "KID",
     "Agreement",
-    "Ruler",
+    "Placement",
+    "SharedImage",
     "Split",
+    "SplitDistances",
     "Splits",
+    "Spread",
     "across_datasets",
     "agreement",
+    "as_split",
     "build_splits",
+    "check_names",
     "episode_indices",
     "fid",
     "iid_baseline",
@@ -30,11 +43,12 @@ __all__ = [
     "names_by_content",
     "official_at_hand",
     "place_target",
+    "reference_splits",
     "resolve_episodes",
     "save_splits",
+    "shared_images",
     "similar_pairs",
     "split_address",
-    "splits_of_pictures",
     "thumbnail_likeness",
     "with_validation",
 ]

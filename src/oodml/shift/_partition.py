@@ -1,4 +1,4 @@
-"""The exact distance between the two sides of a partition, at the price of what changed since the last one."""
+"""The exact distance between the two sides of a partition, updated by the classes that changed side."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from oodml._blas import one_thread_if
-from oodml.shift._classes import ClassFeatures
+from oodml.shift._features import ClassFeatures
 from oodml.shift.frechet import SVD_LIMIT, Gaussian, frechet, triangle
 
 Rows = Callable[[np.ndarray], np.ndarray]  # class numbers -> their rows
@@ -17,8 +17,8 @@ Rows = Callable[[np.ndarray], np.ndarray]  # class numbers -> their rows
 class Partition:
     """Distances between sets of classes, over class means or over images.
 
-    centres  (K, D) class means, the points that Eq. 2 and 3 move about (rotated where that makes them narrower)
-    weights  (K,) how much a class counts in the mean of its side: 1, or its number of images
+    centres  (K, D) class means, the points of Eq. 2 and 3 (rotated where that makes them narrower)
+    weights  (K,) weight of a class in the mean of its side: 1, or its number of images
     """
 
     def __init__(self, classes: ClassFeatures, mode: str) -> None:
@@ -48,7 +48,7 @@ class Partition:
 
     def mean(self, chosen: np.ndarray) -> np.ndarray:
         """Mean of the side that holds these classes."""
-        weights = np.zeros(len(self.centres))  # a product over all classes beats copying half of them
+        weights = np.zeros(len(self.centres))  # a product over all classes is faster than copying half of them
         weights[chosen] = self.weights[chosen]
         return weights @ self.centres / weights.sum()
 
@@ -75,8 +75,8 @@ def _shifted_rows(classes: ClassFeatures, middle: np.ndarray, chosen: np.ndarray
 class _Side:
     """Mean and covariance of a changing set of classes.
 
-    Sums and second moments are kept; a class that comes or goes adds or subtracts the outer products of its own rows
-    (a low-rank update). Storing a second-moment matrix for every class would take 380 GB at the size of SOP.
+    Sums and second moments are kept; a class that joins or leaves adds or subtracts the outer products of its own
+    rows (a low-rank update). Storing a second-moment matrix for every class would take 380 GB at the size of SOP.
     """
 
     def __init__(self, rows: Rows, counts: np.ndarray, dims: int) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Any, Literal, Protocol
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 
@@ -12,20 +14,10 @@ import oodml
 from oodml._blas import one_thread_if
 from oodml._errors import OodmlError, unknown_name
 from oodml._progress import console
-from oodml.shift._classes import ClassFeatures, group_by_class
+from oodml._split import FID_MODES, Split, Splits, as_split
+from oodml.shift._features import ClassFeatures, group_by_class
 from oodml.shift._partition import Partition
 from oodml.shift.construction import State, progression
-from oodml.shift.selection import evenly, monotone
-from oodml.shift.split import FID_MODES, Split, Splits, with_validation
-
-
-class HasSides(Protocol):
-    """Anything with training and test classes: a `Split`, a data set's default split."""
-
-    @property
-    def train(self) -> Sequence[str]: ...
-    @property
-    def test(self) -> Sequence[str]: ...
 
 
 def build_splits(
@@ -33,7 +25,7 @@ def build_splits(
     labels: Any,
     *,
     class_names: Sequence[str] | None = None,
-    start: Literal["half", "random"] | HasSides = "half",
+    start: Literal["half", "random"] | Split | str | Path = "half",
     swaps_per_step: int | None = None,
     reverse: bool = False,
     removal: bool = True,
@@ -51,13 +43,13 @@ def build_splits(
     Args:
         features: (N, D) features of one backbone, not normalised.
         labels: (N,) positions in `class_names` (without `class_names`: any labels, whose text becomes the name).
-        start: "half" (first half of the sorted classes trains), "random" (`seed`), or a split to start from;
-            classes that a given split leaves out take no part, nor do those of `class_names` without images.
-        swaps_per_step: classes exchanged a step and side. None: 2 at 200 classes and 1,000 at SOP's 22,634 as in
-            the paper, 2 · (K / 200)^1.314 between and beyond, at least 1.
-        reverse: also walk the other way, to splits easier than the start.
+        start: "half" (first half of the sorted classes trains), "random" (`seed`), or a split to start from, as a
+            `Split` or the path of its file; classes that it leaves out take no part, nor do classes without images.
+        swaps_per_step: classes exchanged per step and side. None: 2 at 200 classes and 1,000 at SOP's 22,634 as in
+            the paper, 2 · (K / 200)^1.314 for other numbers, at least 1.
+        reverse: also build splits easier than the start.
         removal: after swapping, drop the classes nearest to the other side while `keep` of the images remain.
-        n_splits: how many to choose; they cover the range of distances evenly, the start always among them.
+        n_splits: how many to choose; they cover the range of distances evenly and always include the start.
         fid_mode: distance over "class-means" (the published numbers) or over "images" (the definition).
         patience: steps without progress after which swapping stops.
         seed: of the validation classes (a quarter of the training classes) and of `start="random"`.
@@ -65,12 +57,12 @@ def build_splits(
 
     Returns:
         A list of `Split` whose distances rise strictly, named shift-1, shift-2, …; its `progression` lists every step
-        of the construction. It may be shorter than `n_splits`, with a warning, when fewer levels can be reached.
+        of the construction. It is shorter than `n_splits`, with a warning, when fewer levels can be reached.
         Deterministic, and independent of the order of the rows.
     """
     _check_options(n_splits, keep, swaps_per_step, fid_mode, patience, seed)
     classes = group_by_class(features, labels, class_names)
-    train, test = _starting_sides(classes, start, seed, () if class_names is None else class_names)
+    start_name, train, test = _starting_sides(classes, start, seed, () if class_names is None else class_names)
     taking_part = len(train) + len(test)
     per_step = swaps_per_step or default_swaps(taking_part)
     partition = Partition(classes, fid_mode)
@@ -84,7 +76,7 @@ def build_splits(
             removal=removal,
             keep=keep,
             patience=patience,
-            report=(lambda state: None) if quiet else _tell,
+            report=(lambda state: None) if quiet else _print_step,
         )
     chosen = _choose(steps, n_splits)
     if len(chosen) < n_splits:
@@ -95,7 +87,7 @@ def build_splits(
         )
     shared = {
         "made_by": f"oodml.build_splits {oodml.__version__}",
-        "start": start if isinstance(start, str) else getattr(start, "name", "given"),
+        "start": start_name,
         "swaps_per_step": per_step,
         "keep": keep,
         "seed": seed,
@@ -108,47 +100,117 @@ def build_splits(
     return Splits((with_validation(split, seed) for split in splits), [_facts(classes, state) for state in steps])
 
 
-def _choose(steps: list[State], count: int) -> list[State]:
-    """So many of the steps, or fewer, that rise evenly in distance; the start always among them."""
-    candidates = monotone(steps)
-    first = next(i for i, state in enumerate(candidates) if state.stage == "start")
-    return [candidates[i] for i in evenly([state.fid for state in candidates], count, first)]
+def with_validation(split: Split, seed: int = 0) -> Split:
+    """The split with a quarter of its training classes (rounded up, drawn with `seed`) held out for validation.
 
-
-def _as_split(classes: ClassFeatures, state: State, *, provenance: dict[str, Any], **about: Any) -> Split:
-    """A step of the construction as a split; `about` are its name and other fields."""
-    train, test = ([classes.names[c] for c in side] for side in (state.train, state.test))
-    return Split(train, test, fid=state.fid, provenance={**provenance, **_facts(classes, state)}, **about)
+    At least two are held out, since every neighbour is right among images of one class; none of fewer than four
+    classes, since two must be left to train on.
+    """
+    names = sorted(split.train)
+    count = max(2, -(-len(names) // 4))
+    if len(names) - count < 2:
+        return replace(split, val=[])
+    chosen = np.random.default_rng(seed).permutation(len(names))[:count]
+    return replace(split, val=[names[i] for i in sorted(chosen)])
 
 
 def default_swaps(classes: int) -> int:
-    """Classes exchanged a step and side: a power law through the paper's two values, 2 of 200 and 1,000 of 22,634."""
+    """Classes exchanged per step and side: a power law through the paper's values, 2 of 200 and 1,000 of 22,634."""
     exponent = np.log(1000 / 2) / np.log(22_634 / 200)
     return max(1, round(2 * (classes / 200) ** exponent))
 
 
+def increasing(states: Sequence[State]) -> list[State]:
+    """The states harder than all others since the start, or easier than all before it: distances rise strictly.
+
+    Greedy swapping does not rise at every step; a step back uses up classes without being harder.
+    """
+    at = next(i for i, state in enumerate(states) if state.stage == "start")
+    easier: list[State] = []
+    for state in reversed(states[:at]):
+        if state.fid < (easier[-1] if easier else states[at]).fid:
+            easier.append(state)
+    harder = [states[at]]
+    for state in states[at + 1 :]:
+        if state.fid > harder[-1].fid:
+            harder.append(state)
+    return [*reversed(easier), *harder]
+
+
+def evenly(values: Sequence[float], count: int, must: int) -> list[int]:
+    """Positions of `count` of the rising `values`, spaced as evenly as possible, including the first, last and `must`.
+
+    Minimises Σ gap², which equal gaps would minimise, exactly, by dynamic programming. With fewer values than
+    `count` all are taken; when `count` is too small for all three, `must` stays, then the last.
+    """
+    size = len(values)
+    if count >= size:
+        return list(range(size))
+    fixed = list(dict.fromkeys([must, size - 1, 0]))[:count]
+    low, high = min(fixed), max(fixed)
+    picked = np.asarray(values[low : high + 1], dtype=np.float64)
+    gaps = np.square(picked[None, :] - picked[:, None])
+    gaps[np.tril_indices(len(picked))] = np.inf  # only upwards
+    inner = must - low
+    gaps[:inner, inner + 1 :] = np.inf  # no step over `must`
+    best = np.full(len(picked), np.inf)
+    best[0] = 0.0
+    came_from = []
+    for _ in range(min(count, len(picked)) - 1):
+        total = best[:, None] + gaps
+        came_from.append(total.argmin(axis=0))
+        best = total.min(axis=0)
+    path = [len(picked) - 1]
+    for previous in reversed(came_from):
+        path.append(int(previous[path[-1]]))
+    return [low + i for i in reversed(path)]
+
+
+def _choose(steps: list[State], count: int) -> list[State]:
+    candidates = increasing(steps)
+    first = next(i for i, state in enumerate(candidates) if state.stage == "start")
+    return [candidates[i] for i in evenly([state.fid for state in candidates], count, first)]
+
+
+def _as_split(classes: ClassFeatures, state: State, *, provenance: dict[str, Any], **others: Any) -> Split:
+    train, test = ([classes.names[c] for c in side] for side in (state.train, state.test))
+    return Split(train, test, fid=state.fid, provenance={**provenance, **_facts(classes, state)}, **others)
+
+
+def _facts(classes: ClassFeatures, state: State) -> dict[str, Any]:
+    return {
+        "stage": state.stage,
+        "step": state.step,
+        "moved": state.moved,
+        "fid": state.fid,
+        "approximate_fid": state.approximate,
+        "classes": [len(state.train), len(state.test)],
+        "images": [int(classes.sizes[side].sum()) for side in (state.train, state.test)],
+    }
+
+
 def _starting_sides(
-    classes: ClassFeatures, start: str | HasSides, seed: int, class_names: Sequence[str]
-) -> tuple[np.ndarray, np.ndarray]:
+    classes: ClassFeatures, start: str | Path | Split, seed: int, class_names: Sequence[str]
+) -> tuple[str, np.ndarray, np.ndarray]:
+    """The name of the start, and the class numbers of its training and test sides."""
     count = len(classes.names)
-    if isinstance(start, str):
-        if start not in ("half", "random"):
-            raise unknown_name("start", start, ("half", "random"))
+    if start in ("half", "random"):
+        name = str(start)
         order = np.arange(count) if start == "half" else np.random.default_rng(seed).permutation(count)
         train, test = np.sort(order[: count // 2]), np.sort(order[count // 2 :])
     else:
-        split = Split(list(start.train), list(start.test))  # checks that no class is on both sides
-        empty = set(map(str, class_names)).difference(classes.names)
+        split = as_split(start)
+        name, empty = split.name, set(map(str, class_names)).difference(classes.names)
         train, test = (
-            classes.positions([name for name in side if name not in empty], f"the {told} side of start")
-            for side, told in ((split.train, "training"), (split.test, "test"))
+            classes.positions([each for each in side if each not in empty], f"the {which} side of start")
+            for side, which in ((split.train, "training"), (split.test, "test"))
         )
     if len(train) < 2 or len(test) < 2:
         raise OodmlError(
-            f"Splits need at least four classes, two a side, to exchange any; the start has {len(train)} training and "
-            f"{len(test)} test classes."
+            f"Splits need at least four classes, two per side, to exchange any; the start has {len(train)} training "
+            f"and {len(test)} test classes."
         )
-    return train, test
+    return name, train, test
 
 
 def _check_options(
@@ -168,17 +230,5 @@ def _check_options(
         raise unknown_name("fid_mode", fid_mode, FID_MODES)
 
 
-def _facts(classes: ClassFeatures, state: State) -> dict[str, Any]:
-    return {
-        "stage": state.stage,
-        "step": state.step,
-        "moved": state.moved,
-        "fid": state.fid,
-        "approximate_fid": state.approximate,
-        "classes": [len(state.train), len(state.test)],
-        "images": [int(classes.sizes[side].sum()) for side in (state.train, state.test)],
-    }
-
-
-def _tell(state: State) -> None:
+def _print_step(state: State) -> None:
     console.print(f"{state.stage:<8} {state.step:>4}   FID {state.fid:9.3f}", highlight=False)

@@ -1,20 +1,20 @@
-"""Few-shot episodes: a few labelled images of every test class to adapt to, the rest to be tested on."""
+"""Few-shot episodes: a few labelled images of every test class to adapt to; the other images are tested."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Protocol
 
 import numpy as np
 
 from oodml._errors import OodmlError, unknown_name
-from oodml.shift.split import Episode, Split
+from oodml._split import Episode, Split, as_split
 
 
 class LabelledImages(Protocol):
-    """What episodes need to know of a data set."""
+    """The part of a dataset that episodes read."""
 
     @property
     def labels(self) -> np.ndarray: ...
@@ -23,20 +23,27 @@ class LabelledImages(Protocol):
     def path(self, i: int) -> str: ...
 
 
-def make_episodes(split: Split, ds: LabelledImages, *, shots: int = 5, episodes: int = 10, seed: int = 0) -> Split:
-    """A copy of `split` that carries `episodes` few-shot episodes.
+def make_episodes(
+    split: Split | str | Path, ds: LabelledImages, *, shots: int = 5, episodes: int = 10, seed: int = 0
+) -> Split:
+    """A copy of `split` with `episodes` few-shot episodes. Paper: ooDML, section 4.5.
 
     Every episode names exactly `shots` support images of each test class, drawn without replacement; its query set is
-    every other image of the test classes. Images are named by their path in the data set, so that the file means
-    the same on another machine. Episodes with other numbers of shots stay. Paper: ooDML, section 4.5.
+    every other image of the test classes. Images are named by their path in the dataset, so that the file is valid
+    on another machine. Episodes with other numbers of shots are kept.
+
+    Args:
+        split: a `Split`, `ds.default_split`, or the path of a split file (`FILE` or `FILE#NAME`).
+        ds: the dataset that the split belongs to.
     """
+    split = as_split(split)
     if shots < 1 or episodes < 1:
         raise OodmlError(f"shots and episodes must be at least 1, got shots={shots}, episodes={episodes}.")
-    images = images_of_test_classes(split, ds)
+    images = _images_of_test_classes(split, ds)
     small = [name for name, names in images.items() if len(names) <= shots]
     if small:
         raise OodmlError(
-            f"{shots} shots need at least {shots + 1} images of every test class, one to be asked for; "
+            f"{shots} shots need at least {shots + 1} images of every test class, one of them to test; "
             f"too few in {_counted(small, images)}. Take fewer shots, or leave these classes out of the split."
         )
     made: list[Episode] = []
@@ -48,30 +55,31 @@ def make_episodes(split: Split, ds: LabelledImages, *, shots: int = 5, episodes:
 
 
 def episode_indices(split: Split, ds: LabelledImages, shots: int, episode: int) -> tuple[np.ndarray, np.ndarray]:
-    """Positions of the support and of the query images of an episode in the data set, ascending."""
+    """Positions of the support and of the query images of an episode in the dataset, ascending."""
     if shots not in split.episodes:
         have = ", ".join(str(s) for s in split.episodes) or "none"
         raise OodmlError(
-            f"Split {split.name!r} carries no episodes of {shots} shots (it has: {have}). "
+            f"Split {split.name!r} has no episodes of {shots} shots (it has: {have}). "
             "Make them with make_episodes, or `oodml splits episodes`."
         )
     listed = split.episodes[shots]
     if not 0 <= episode < len(listed):
-        raise OodmlError(f"Split {split.name!r} has {len(listed)} episodes of {shots} shots; there is no {episode}.")
+        raise OodmlError(
+            f"Split {split.name!r} has {len(listed)} episodes of {shots} shots, 0 to {len(listed) - 1}; got {episode}."
+        )
     wanted = {name for names in listed[episode].values() for name in names}
     candidates = np.flatnonzero(np.isin(ds.labels, _class_positions(split, ds)))
     is_support = np.array([ds.path(int(i)) in wanted for i in candidates], dtype=bool)
     if is_support.sum() != len(wanted):
-        found = {ds.path(int(i)) for i in candidates[is_support]}
-        lost = sorted(wanted - found)
+        lost = sorted(wanted - {ds.path(int(i)) for i in candidates[is_support]})
         raise OodmlError(
-            f"{len(lost)} support images of split {split.name!r} are not in the data set, for instance {lost[0]!r}. "
-            "Was the split made from another copy of the data?"
+            f"{len(lost)} support images of split {split.name!r} are not in the dataset, for instance {lost[0]!r}. "
+            "Use the copy of the data that the split was made from, or make new episodes."
         )
     return candidates[is_support], candidates[~is_support]
 
 
-def images_of_test_classes(split: Split, ds: LabelledImages) -> dict[str, list[str]]:
+def _images_of_test_classes(split: Split, ds: LabelledImages) -> dict[str, list[str]]:
     """Names of the images of every test class, sorted."""
     labels = np.asarray(ds.labels)
     return {
@@ -82,24 +90,24 @@ def images_of_test_classes(split: Split, ds: LabelledImages) -> dict[str, list[s
 
 @dataclass(frozen=True)
 class Resolved:
-    """A split with the published episodes whose images exist here, and how many names that were."""
+    """A split with the published episodes whose images exist, and how many names and episodes were found."""
 
     split: Split
     found: int
     asked: int
-    complete: int  # episodes taken over: those of which every image was found
+    complete: int  # episodes of which every image was found: those in `split`
     offered: int
 
 
 def resolve_episodes(split: Split, ds: LabelledImages, published: Mapping[int, Sequence[Episode]]) -> Resolved:
-    """Take over published episodes whose file names exist in this copy of the data.
+    """Add published episodes whose file names exist in this copy of the data.
 
-    A name matches an image of the same class with the same file name, whatever its folder and ending (the copies at
-    hand are often re-encoded). Only episodes that resolve completely are kept: half an episode is another protocol.
+    A name matches an image of the same class with the same file name, in any folder and with any ending (copies are
+    often re-encoded). Only complete episodes are kept: half an episode is another protocol.
     """
     here = {
         name: {PurePosixPath(path).stem: path for path in paths}
-        for name, paths in images_of_test_classes(split, ds).items()
+        for name, paths in _images_of_test_classes(split, ds).items()
     }
     kept: dict[int, list[Episode]] = {}
     asked = found = 0

@@ -21,7 +21,7 @@ import numpy as np
 from scipy.linalg import lapack
 
 from oodml._blas import one_thread_if
-from oodml.shift._arrays import feature_rows, same_width
+from oodml.shift._features import feature_rows, same_width
 
 # Up to here singular values are cheap; above, eigenvalues of the squared matrix take a sixth of the time and lose
 # about 1e-8 of the largest singular value, far below the 1e-4 that is promised.

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from oodml._errors import OodmlError
-from oodml.shift._arrays import feature_rows, same_width
+from oodml.shift._features import feature_rows, same_width
 
 _BLOCK = 2048  # rows of a kernel matrix held at a time
 

@@ -1,4 +1,4 @@
-"""Distances of given splits: between their sides, between data sets, and between random halves of the same classes."""
+"""Distances of given splits: between their sides, between random halves of the same classes, in two feature spaces."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from typing import Any
 import numpy as np
 
 from oodml._errors import OodmlError, unknown_name
-from oodml.shift._classes import ClassFeatures, group_by_class
+from oodml._split import FID_MODES, Split
+from oodml.shift._features import ClassFeatures, group_by_class
 from oodml.shift.frechet import fid
 from oodml.shift.kernel import KID, kid
-from oodml.shift.split import FID_MODES, Split
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """What a split looks like in a feature space."""
+    """Distances and sizes of a split in one feature space."""
 
     fid: float
-    kid: KID | None  # None with fewer than three points a side
+    kid: KID | None  # None with fewer than three points per side
     train_images: int
     test_images: int
 
 
-class Ruler:
-    """Measures splits of one data set with one set of features; `test` are those of another data set, if there is one.
+class SplitDistances:
+    """Distances of splits in one feature space; `test`: (features, labels, class names) of a second dataset, if any.
 
-    Features are grouped once, so that measuring eight splits costs eight distances.
+    Features are grouped once, so that eight splits cost eight distances.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Ruler:
 
 @dataclass(frozen=True)
 class Baseline:
-    """Distances between random halves of the same classes."""
+    """FIDs between random halves of the same classes."""
 
     values: list[float]
 
@@ -97,10 +97,9 @@ def iid_baseline(
     fid_mode: str = "class-means",
     seed: int = 0,
 ) -> Baseline:
-    """The distance that is left without any shift (ooDML, table 1): the images of every class halved at random.
+    """The distance without any shift (ooDML, table 1): the images of every class halved at random.
 
-    Classes with a single image go to neither half. Where an odd number is left, the spare image changes sides
-    from class to class at random.
+    Classes with a single image go to neither half. With an odd number of images, the larger half is drawn at random.
     """
     if repeats < 1:
         raise OodmlError(f"repeats must be at least 1, got {repeats}.")
@@ -109,7 +108,7 @@ def iid_baseline(
     classes = group_by_class(features, labels, class_names)
     usable = np.flatnonzero(classes.sizes >= 2)
     if len(usable) < 2:
-        raise OodmlError("The i.i.d. baseline needs at least two classes with two images or more each.")
+        raise OodmlError("The i.i.d. baseline needs at least two classes of two images or more.")
     ids = np.repeat(np.arange(len(classes.names)), classes.sizes)
     keep = np.isin(ids, usable)
     order, ids = classes.order[keep], ids[keep]
@@ -134,9 +133,9 @@ def _random_halves(ids: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def across_datasets(source: Split, target: Split, **facts: Any) -> Split:
-    """The training classes of one data set against the test classes of another (ooDML, supplement C)."""
+    """The training classes of one dataset against the test classes of another (ooDML, supplement C)."""
     if source.dataset == target.dataset:
-        raise OodmlError(f"Both splits are of data set {source.dataset!r}; across data sets needs two different ones.")
+        raise OodmlError(f"Both splits are of the dataset {source.dataset!r}: give splits of two different datasets.")
     return Split(
         train=source.train,
         val=source.val,
@@ -147,3 +146,63 @@ def across_datasets(source: Split, target: Split, **facts: Any) -> Split:
         provenance={"made_by": "oodml.shift.across_datasets", "train_of": source.name, "test_of": target.name},
         **facts,
     )
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How well two feature spaces agree on the same splits.
+
+    rank_correlation  Spearman's ρ of the distances of all splits of both series, measured in both spaces
+    curve_gap         largest difference of the distances scaled to [0, 1], over the same splits
+    same_side         per pair of splits (first of A with first of B, …): share of the common classes on the same side
+    same_side_chance  what independent assignments with these side sizes would give
+    """
+
+    rank_correlation: float
+    curve_gap: float
+    same_side: list[float]
+    same_side_chance: list[float]
+    fids_a: list[float]  # distances in space A of A's splits, then of B's
+    fids_b: list[float]
+
+
+def agreement(
+    splits_a: Sequence[Split], space_a: SplitDistances, splits_b: Sequence[Split], space_b: SplitDistances
+) -> Agreement:
+    """Compare two series of splits that were built from the same classes in two feature spaces."""
+    from scipy.stats import spearmanr
+
+    every = [*splits_a, *splits_b]
+    if len(every) < 3:
+        raise OodmlError(f"A rank correlation of {len(every)} splits has no meaning; compare at least three in all.")
+    a = [space_a.fid(split) for split in every]
+    b = [space_b.fid(split) for split in every]
+    shares = [_same_side(first, second) for first, second in zip(splits_a, splits_b, strict=False)]
+    return Agreement(
+        rank_correlation=float(spearmanr(a, b).statistic),
+        curve_gap=float(np.abs(_scaled(a) - _scaled(b)).max()),
+        same_side=[share for share, _ in shares],
+        same_side_chance=[chance for _, chance in shares],
+        fids_a=a,
+        fids_b=b,
+    )
+
+
+def _scaled(values: Sequence[float]) -> np.ndarray:
+    low, high = min(values), max(values)
+    return (np.asarray(values) - low) / (high - low) if high > low else np.zeros(len(values))
+
+
+def _same_side(a: Split, b: Split) -> tuple[float, float]:
+    """Share of common classes on the same side, and its expectation under independence.
+
+    The names of the sides are arbitrary, so the better of the two assignments counts.
+    """
+    common = sorted((set(a.train) | set(a.test)) & (set(b.train) | set(b.test)))
+    if not common:
+        return float("nan"), float("nan")
+    in_a, in_b = (np.isin(common, split.train) for split in (a, b))
+    share = float(np.mean(in_a == in_b))
+    p, q = float(in_a.mean()), float(in_b.mean())
+    chance = p * q + (1 - p) * (1 - q)
+    return max(share, 1 - share), max(chance, 1 - chance)

@@ -17,7 +17,7 @@ import numpy as np
 
 from oodml._errors import OodmlError, unknown_name
 from oodml._files import explained
-from oodml.shift.split import Episode, Split, Splits
+from oodml._split import Episode, Split, Splits
 
 # What a pickle of plain data and numpy numbers refers to; anything else could run code when it is loaded.
 _HARMLESS = {

@@ -19,10 +19,10 @@ from torch.nn import functional as F
 
 from oodml._errors import OodmlError
 from oodml._progress import stage
+from oodml._sampling import choose_at
+from oodml._tensors import EPSILON, root
 from oodml.data import make_batch_sampler
 from oodml.methods import Method
-from oodml.miners._distances import EPSILON, root
-from oodml.miners._sampling import choose_at
 from oodml.miners.distance import distance_weights
 from oodml.models.embedder import Embedder
 from oodml.training.seeds import child_seed, reseed

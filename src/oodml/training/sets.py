@@ -33,11 +33,7 @@ class Sets:
 
 def choose_split(dataset: Dataset, split: object) -> Split:
     """The split a run uses, checked against the data set."""
-    if split == "default":
-        default = dataset.default_split
-        chosen = Split(train=list(default.train), test=list(default.test), name="default", dataset=dataset.name)
-    else:
-        chosen = as_split(split)
+    chosen = dataset.default_split if split == "default" else as_split(split)
     if chosen.test_dataset is not None:
         raise OodmlError(
             f"The split {chosen.name!r} tests on another data set ({chosen.test_dataset!r}); train runs on one. "

@@ -11,7 +11,7 @@ import numpy as np
 from oodml.data import Dataset, load_dataset, load_images
 from oodml.evaluation import evaluate
 from oodml.models import extract_features
-from oodml.shift import Ruler, Split
+from oodml.shift import Split, SplitDistances
 from oodml.training import distributed
 from oodml.training.adaptation import last_layers, stacked_embedding
 from oodml.training.fewshot import few_shot
@@ -74,7 +74,7 @@ def distance(target: Target, backbone: str, device: str, quiet: bool) -> float:
         (extract_features(d, backbone, device=device, quiet=quiet), d.labels, d.classes) for d in (own, target.data)
     ]
     split = Split(trained_on, target.split.test, dataset="of the run", test_dataset="of its target")
-    return Ruler(*sides[0], test=sides[1]).fid(split)
+    return SplitDistances(*sides[0], test=sides[1]).fid(split)
 
 
 def _embeddings(target: Target, quiet: bool) -> Any:

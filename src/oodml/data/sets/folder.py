@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from oodml._errors import OodmlError
-from oodml.data._dataset import Dataset, build_dataset, halves
+from oodml._split import Split
+from oodml.data._dataset import Dataset, build_dataset
 from oodml.data._folders import LAYOUT, PICTURE_EXTENSIONS, read_class_folders
 from oodml.data._registries import register_dataset
 
@@ -43,6 +44,7 @@ def load_folder(
     )
     if most_classes is not None and most_classes < len(ds.classes):
         drawn = np.sort(np.random.default_rng(0).permutation(len(ds.classes))[:most_classes])
+        names = [ds.classes[i] for i in drawn]
         ds = ds.subset(np.flatnonzero(np.isin(ds.labels, drawn)))
-        ds = replace(ds, default_split=halves([ds.classes[i] for i in drawn]))
+        ds = replace(ds, given_split=Split(names[: len(names) // 2], names[len(names) // 2 :]))
     return ds if images_per_class is None else ds.sample(images_per_class)

@@ -10,7 +10,8 @@ import numpy as np
 import PIL
 
 from oodml._files import atomic_folder, cache_root, exclusive, write_json
-from oodml.data._dataset import Dataset, DefaultSplit, Transforms, build_dataset
+from oodml._split import Split
+from oodml.data._dataset import Dataset, Transforms, build_dataset
 from oodml.data._glyphs import SCRIPTS, VERSION, Glyphs, draw_glyphs
 from oodml.data._registries import register_dataset
 from oodml.data._sources import ArraySource, digest
@@ -42,9 +43,7 @@ def load_glyphs(quiet: bool = False) -> Dataset:
         ArraySource(glyphs.pixels, [f"{c}/{n:02}" for c, n in zip(glyphs.class_of_image, numbers, strict=True)]),
         glyphs.class_of_image,
         superclass_of_class=script,
-        default_split=DefaultSplit(
-            [c for c in classes if script[c] in train], [c for c in classes if script[c] not in train]
-        ),
+        default_split=Split([c for c in classes if script[c] in train], [c for c in classes if script[c] not in train]),
         transforms=TRANSFORMS,
     )
 

@@ -20,7 +20,7 @@ from oodml._machine import cores
 from oodml.config import check_backbone
 from oodml.data import Dataset
 from oodml.evaluation import evaluate
-from oodml.shift import Split, Splits, save_splits, splits_of_pictures
+from oodml.shift import Placement, Split, Splits, reference_splits, save_splits
 from oodml.study.audit.baselines import score_baselines, untrained_label
 from oodml.study.audit.pictures import Opened, Pictures, describe, open_folder, read_target
 from oodml.study.audit.runs import (
@@ -33,7 +33,7 @@ from oodml.study.audit.runs import (
     without_warnings,
 )
 from oodml.study.audit.sizing import LADDER, METHODS, Clock, Size, Sized, choose_size
-from oodml.study.audit.target import Placed, by_rising_shift, place
+from oodml.study.audit.target import by_rising_shift, place
 from oodml.study.audit.words import Expectation, expectations, runner_up, target_words, verdict
 from oodml.study.forecast import forecast_file
 from oodml.study.plan import PlannedRun, keep_progression, save_plan
@@ -157,7 +157,7 @@ def _choose_size(pictures: Pictures, store: Store, clock: Clock, workers: int) -
 
 def _splits(
     pictures: Pictures, size: Size, target: tuple[Dataset, np.ndarray] | None, store: Store
-) -> tuple[list[Split], Placed]:
+) -> tuple[list[Split], Placement]:
     """The splits of an audit of this size, and where the target stands among them."""
     built = _build(pictures, size.splits)
     keep_progression(built, store)
@@ -181,11 +181,11 @@ def _plan(pictures: Pictures, splits: list[Split], size: Size, store: Store, not
 def _build(pictures: Pictures, count: int) -> Splits:
     """Splits of rising shift from the classes with enough pictures."""
     rows, dataset = pictures.rows, pictures.dataset
-    return splits_of_pictures(pictures.features[rows], dataset.labels[rows], dataset.classes, count, dataset.name)
+    return reference_splits(pictures.features[rows], dataset.labels[rows], dataset.classes, count, dataset.name)
 
 
 def _answer(
-    table: StudyTable, pictures: Pictures, splits: list[Split], placed: Placed | None, store: Store
+    table: StudyTable, pictures: Pictures, splits: list[Split], placed: Placement | None, store: Store
 ) -> tuple[str, list[str]]:
     """(what to use, the answer in sentences); writes forecast.json."""
     best = next((name for name in ranking(table, METRIC) if table.kinds[name] == TRAINED), None)
@@ -198,7 +198,7 @@ def _answer(
     like, *unlike = [_expect(table, pictures, use, split) for split in ends]
     gallery = smallest_test_set(splits, pictures.dataset)
     answer += expectations(use, like, unlike[0] if unlike else None, gallery)
-    target = ("target", placed.target) if placed is not None else None
+    target = ("target", placed.target.mean) if placed is not None and placed.target is not None else None
     held = forecast_file(table, use, METRIC, gallery, target=target)
     write_json(store.root / "forecast.json", held)
     if placed is not None:

@@ -11,8 +11,9 @@ import numpy as np
 from oodml._errors import OodmlError, unknown_name
 from oodml.data import Dataset
 from oodml.models import extract_features
+from oodml.shift import Placement
 from oodml.study.audit.pictures import Pictures, read_target
-from oodml.study.audit.target import Placed, place
+from oodml.study.audit.target import place
 from oodml.study.encoders import splits_and_pictures
 from oodml.study.forecast import forecast_file
 from oodml.study.results import METRIC, load_study, ranking, smallest_test_set
@@ -26,7 +27,7 @@ def forecast_target(
     backbone: str = "tf_efficientnet_lite0",
     method: str | None = None,
     quiet: bool = False,
-) -> tuple[Placed, dict[str, Any]]:
+) -> tuple[Placement, dict[str, Any]]:
     """Place the target on the scale of a study's splits and read the recall to expect there off a method's curve.
 
     All distances are over images at one common size, between features of `backbone`. `method` defaults to the best of
@@ -48,6 +49,7 @@ def forecast_target(
     for each in notes:
         warnings.warn(each, stacklevel=2)
     gallery = smallest_test_set(splits, dataset)
-    held = forecast_file(table, chosen, METRIC, gallery, placed.fids, (name, placed.target))
+    assert placed.target is not None  # a target was given
+    held = forecast_file(table, chosen, METRIC, gallery, placed.fids, (name, placed.target.mean))
     store.write_json("forecast.json", held)
     return placed, held

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from oodml.study.audit.target import Placed
+from oodml.shift import Placement
 from oodml.study.results import METRIC
 from oodml.study.statistics import TRAINED, Comparison, StudyTable
 
@@ -111,19 +111,21 @@ def expectations(use: str, like: Expectation, unlike: Expectation | None, galler
     return told
 
 
-def target_words(placed: Placed, forecast: dict[str, Any] | None, gallery: tuple[int, int]) -> list[str]:
+def target_words(placed: Placement, forecast: dict[str, Any] | None, gallery: tuple[int, int]) -> list[str]:
     """Where the target stands, and what to expect there."""
+    assert placed.target is not None
+    low, high = placed.target.interval()
     told = [
-        f"The target's {placed.pictures} pictures are at FID {placed.target:.1f} from yours ({placed.low:.1f} to "
-        f"{placed.high:.1f} over draws of {placed.n}); your own splits, in draws of as many, span "
+        f"The target's {placed.target_images} pictures are at FID {placed.target.mean:.1f} from yours ({low:.1f} to "
+        f"{high:.1f} over draws of {placed.n}); your own splits, in draws of as many, span "
         f"{min(placed.fids.values()):.1f} to {max(placed.fids.values()):.1f}. Smaller draws make every FID larger, so "
         "compare these with one another only."
     ]
     if placed.shared:
         told.append(
-            f"{placed.shared} of the target's {placed.pictures} pictures are in your folder too, or nearly "
-            f"({placed.searched} pictures of it were searched): a test on them would be too kind, and the forecast is "
-            "about new pictures only."
+            f"{placed.shared_targets} of the target's {placed.target_images} pictures are in your folder too, or "
+            f"nearly ({placed.searched} pictures of it were searched): a test on them would be too kind, and the "
+            "forecast is about new pictures only."
         )
     if forecast is None or forecast.get("target") is None:
         told.append("Fewer than three levels of shift were measured: too few for a forecast.")

@@ -15,8 +15,7 @@ from oodml.config import split_key
 from oodml.data import Dataset
 from oodml.models import extract_features
 from oodml.models.backbones import weights_digest
-from oodml.shift import Split, Splits, build_splits, load_official, load_splits
-from oodml.shift.split import check_names, series_to_json
+from oodml.shift import Split, Splits, build_splits, check_names, load_official, load_splits
 from oodml.study.plan.settings import BuildSplits, OfficialSplits, StudyConfig
 from oodml.study.store import Store
 from oodml.training.sets import choose_split
@@ -145,7 +144,7 @@ def _build(options: BuildSplits, dataset: Dataset, store: Store, quiet: bool) ->
 
 def _keep(splits: Splits, store: Store) -> None:
     # Through JSON and back: a recipe with tuples would not equal itself read again.
-    store.write_json(SPLITS, json.loads(json.dumps(series_to_json(splits))))
+    store.write_json(SPLITS, json.loads(json.dumps(splits.to_json())))
     keep_progression(splits, store)
 
 

@@ -1,4 +1,4 @@
-"""What the objectives with learnable class vectors (proxies, centres) share."""
+"""The base class of losses that compare embeddings with trained vectors of each class (proxies, centres)."""
 
 from __future__ import annotations
 
@@ -8,27 +8,26 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from oodml._checks import require_positive
 from oodml._errors import OodmlError
-from oodml.losses._base import Loss, Tuples, param_group, require
-from oodml.miners._checks import require_positive
-from oodml.miners._distances import unit_rows
+from oodml._tensors import unit_rows
+from oodml.losses.base import Loss, Tuples, param_group, require
 
 Init = Literal["uniform", "normal", "kaiming"]
 
 
 class PaperRate(float):
-    """A default learning rate: the papers', beside a model that learns at 1e-5. A rate of the user's is a plain number.
+    """A default learning rate from a paper, for a model trained at 1e-5. A rate that the user gives is a plain number.
 
-    A number still, so that records, tables and `oodml methods` take it as any other. Whoever trains a model that learns
-    faster can tell it by its type, and lift it: proxies at the papers' 1e-5 would then stand still.
+    Training lifts a `PaperRate` to the model's own rate if that is higher.
     """
 
 
 def initial_proxies(count: int, dim: int, init: Init, generator: torch.Generator | None) -> Tensor:
     """`count` vectors of `dim` numbers; a given generator is the only source of randomness.
 
-    Every objective here divides its proxies by their norm, so the distribution only sets how far one optimiser step
-    turns them: "uniform" on ±1/√d (norm .58), "normal" N(0, 1)/8 (norm √d/8), "kaiming" N(0, 2/count).
+    Losses divide proxies by their norms, so the distribution only sets how far one optimiser step turns them: "uniform"
+    on ±1/√d (norm 0.58), "normal" N(0, 1)/8 (norm √d/8), "kaiming" N(0, 2/count).
     """
     device = None if generator is None else generator.device
     if init == "uniform":
@@ -40,11 +39,10 @@ def initial_proxies(count: int, dim: int, init: Init, generator: torch.Generator
 
 
 class ProxyLoss(Loss):
-    """An objective that compares each embedding with learnable vectors, `per_class` for each class.
+    """A loss that compares each embedding with `per_class` trained vectors (proxies) of each class.
 
     A subclass writes `proxy_loss(cosines, labels)`, the cosines (b, C·per_class) of embeddings and proxies.
-
-    `lr` is the learning rate of the proxies; its default in every subclass is the papers', a `PaperRate`.
+    `lr` is the learning rate of the proxies.
     """
 
     def __init__(
@@ -60,7 +58,7 @@ class ProxyLoss(Loss):
     ) -> None:
         classes = require("num_classes", name, num_classes)
         if classes < 2:
-            raise OodmlError(f"The loss {name!r} tells classes apart and needs num_classes= of at least 2, got 1.")
+            raise OodmlError(f"The loss {name!r} compares classes and needs num_classes= of at least 2, got 1.")
         super().__init__(num_classes=classes)
         self.embedding_dim = require("embedding_dim", name, embedding_dim)
         require_positive(lr=lr)
@@ -76,16 +74,15 @@ class ProxyLoss(Loss):
                 f"embedding_dim={self.embedding_dim}."
             )
         proxies = unit_rows(self.proxies.to(embeddings.dtype))
-        value, penalty = self.proxy_loss(embeddings @ proxies.T, labels.long()), self.penalty(proxies)
-        return value if penalty is None else value + penalty
+        return self.proxy_loss(embeddings @ proxies.T, labels.long()) + self.penalty(proxies)
 
     def proxy_loss(self, cosines: Tensor, labels: Tensor) -> Tensor:
         raise NotImplementedError
 
-    def penalty(self, proxies: Tensor) -> Tensor | None:
+    def penalty(self, proxies: Tensor) -> Tensor | float:
         """A term on the unit proxies alone."""
-        return None
+        return 0.0
 
     def param_groups(self, base_lr: float) -> list[dict[str, Any]]:
-        # A plain number: an optimiser saves it, and `torch.load` refuses types that it does not know.
+        # A plain float: the optimiser's state is saved, and `torch.load` rejects other types.
         return param_group(list(self.parameters()), float(self.lr))

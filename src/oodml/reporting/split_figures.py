@@ -1,4 +1,4 @@
-"""Two pictures of a series of splits: how its shift grew step by step, and where train and test classes lie."""
+"""Figures of a series of splits: the distance at every step of the construction, and a map of train and test images."""
 
 from __future__ import annotations
 
@@ -21,12 +21,9 @@ PROJECTIONS = ("auto", "umap", "tsne", "pca")
 
 
 def draw_progression(path: str | Path, progression: Sequence[Mapping[str, Any]], title: str = "") -> None:
-    """Distance at every step of a construction, exact and by means alone, with the chosen splits numbered.
-
-    A step that was chosen carries `chosen`, its number.
-    """
+    """Distance at every step of a construction, exact and by means alone; chosen steps are numbered by `chosen`."""
     if not progression:
-        raise OodmlError("These splits carry no progression to draw: only a series made by build_splits does.")
+        raise OodmlError("These splits have no progression to draw: only a series made by build_splits has one.")
     figure = _figure(8.2, 4.4)
     axes = figure.add_subplot()
     at_start = next(i for i, step in enumerate(progression) if step["stage"] == "start")
@@ -62,7 +59,7 @@ def draw_map(
         method: "umap", "tsne", "pca", or "auto": UMAP if it is installed, otherwise t-SNE.
 
     Returns:
-        The projection that was used.
+        The name of the projection used.
     """
     shown = np.unique(np.concatenate([np.concatenate([train, test]) for _, train, test in panels]))
     if len(shown) > most_points:
@@ -94,7 +91,7 @@ def draw_map(
 
 
 def check_projection(method: str) -> None:
-    """Raise for a projection that there is not, or not here."""
+    """Raise for a projection that is unknown or not installed."""
     if method not in PROJECTIONS:
         raise unknown_name("projection", method, PROJECTIONS)
     if method == "umap" and not _has_umap():
@@ -113,7 +110,7 @@ def project(features: np.ndarray, method: str = "auto", seed: int = 0) -> tuple[
     width = min(50, *features.shape)
     if method == "pca" or min(features.shape) <= 2 or len(features) < 10:
         return "pca", PCA(min(2, width), random_state=seed).fit_transform(features)
-    reduced = PCA(width, random_state=seed).fit_transform(features)  # both are quadratic in noise dimensions
+    reduced = PCA(width, random_state=seed).fit_transform(features)  # without the dimensions that hold noise
     if method == "umap" or (method == "auto" and _has_umap()):
         import umap
 
@@ -126,11 +123,11 @@ def project(features: np.ndarray, method: str = "auto", seed: int = 0) -> tuple[
 
 def _shade_stages(axes: Any, progression: Sequence[Mapping[str, Any]], at_start: int, top: float) -> None:
     stages = [step["stage"] for step in progression]
-    for number, (stage, told) in enumerate(STAGES.items()):
+    for number, (stage, title) in enumerate(STAGES.items()):
         where = [i - at_start for i, each in enumerate(stages) if each == stage]
         if where:
             axes.axvspan(where[0] - 0.5, where[-1] + 0.5, color=INK, alpha=0.035 + 0.03 * (number % 2), lw=0)
-            axes.text((where[0] + where[-1]) / 2, top * 0.975, told, ha="center", va="top", color=FAINT, fontsize=9)
+            axes.text((where[0] + where[-1]) / 2, top * 0.975, title, ha="center", va="top", color=FAINT, fontsize=9)
     axes.axvline(0, color=FAINT, lw=1, ls=":")
 
 

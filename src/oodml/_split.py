@@ -1,7 +1,7 @@
-"""`Split`: which classes to train on and which to test on, as a small JSON file.
+"""`Split`: which classes to train on and which to test on, as a small JSON file. The one type of split in the package.
 
-A file holds one split (`Split.save`, `Split.load`) or a series of them with the progression they were chosen from
-(`save_splits`, `load_splits`). `"splits.json#shift-3"` names one split of a series wherever a split file is asked for.
+A file holds one split (`Split.save`, `Split.load`) or a series with the progression it was chosen from (`save_splits`,
+`load_splits`). `"splits.json#shift-3"` names one split of a series wherever a split file is accepted.
 """
 
 from __future__ import annotations
@@ -9,11 +9,9 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, SupportsIndex
-
-import numpy as np
 
 from oodml._errors import OodmlError, unknown_name
 from oodml._files import explained, write_json
@@ -29,10 +27,10 @@ Episode = dict[str, list[str]]  # class name -> names of its support images
 class Split:
     """Classes to train on and classes to test on.
 
-    train, test   class names, none on both sides (unless they belong to two data sets)
+    train, test   class names, none on both sides (unless they belong to two datasets)
     val           the part of `train` that model selection may look at
-    fid, fid_mode their distance, over "class-means" (what the published ooDML numbers use) or over "images"
-    dataset       name of the data set; `test_dataset` where the test classes come from another one
+    fid, fid_mode their distance, over "class-means" (the published ooDML numbers) or "images"; None: not measured
+    dataset       name of the dataset; `test_dataset`: where the test classes come from another one
     provenance    how the split was made
     episodes      shots -> episodes -> class -> support images; the query set is every other image of the test classes
     """
@@ -54,7 +52,10 @@ class Split:
         for side in ("train", "test", "val"):
             object.__setattr__(self, side, _class_names(side, getattr(self, side)))
         if not self.train or not self.test:
-            raise OodmlError(f"Split {self.name!r} needs classes on both sides; {_side_sizes(self)}.")
+            raise OodmlError(
+                f"Split {self.name!r} needs classes on both sides; it has {len(self.train)} training and "
+                f"{len(self.test)} test classes."
+            )
         both = sorted(set(self.train) & set(self.test))
         if both and self.test_dataset is None:
             raise OodmlError(
@@ -78,12 +79,12 @@ class Split:
         return [name for name in self.train if name not in held_out]
 
     def save(self, path: str | Path) -> None:
-        """Write the split as JSON, whole or not at all."""
+        """Write the split as JSON; an interrupted write leaves no partial file."""
         write_json(Path(path), self.to_json())
 
     @classmethod
     def load(cls, path: str | Path) -> Split:
-        """Read one split; `FILE#NAME` takes one of a series."""
+        """Read one split; `FILE#NAME` reads one of a series."""
         splits = load_splits(path)
         if len(splits) != 1:
             file, _ = split_address(path)
@@ -104,11 +105,11 @@ class Split:
 
     @classmethod
     def from_json(cls, data: Any, origin: str = "this file") -> Split:
-        """Check plain data and make the split it describes."""
+        """The split that plain data describes; an error names `origin`."""
         if not isinstance(data, Mapping) or data.get("format") != FORMAT:
-            told = data.get("format") if isinstance(data, Mapping) else type(data).__name__
+            found = data.get("format") if isinstance(data, Mapping) else type(data).__name__
             raise OodmlError(
-                f'{origin} is no split file: expected "format": "{FORMAT}", found {told!r}. '
+                f'{origin} is not a split file: expected "format": "{FORMAT}", found {found!r}. '
                 "`oodml splits import` makes one from the authors' official splits."
             )
         known = {f.name for f in fields(cls)}
@@ -138,30 +139,39 @@ class Splits(list[Split]):
         picked = super().__getitem__(key)
         return Splits(picked, self.progression) if isinstance(picked, list) else picked
 
+    def to_json(self) -> dict[str, Any]:
+        """The series with its progression as plain data."""
+        return {"format": SERIES_FORMAT, "splits": [s.to_json() for s in self], "progression": self.progression}
+
+
+def as_split(split: Any) -> Split:
+    """The Split behind a path (`FILE` or `FILE#NAME`), a mapping with train and test class names, or a Split."""
+    if isinstance(split, Split):
+        return split
+    if isinstance(split, Mapping):
+        known = {key: value for key, value in split.items() if key != "format" and value is not None}
+        try:
+            episodes = {int(shots): each for shots, each in known.pop("episodes", {}).items()}  # text in JSON
+            return Split(**known, episodes=episodes)
+        except (TypeError, ValueError, AttributeError) as error:
+            raise OodmlError(
+                f"split: a mapping needs 'train' and 'test', and may have the other keys of a split ({error})."
+            ) from None
+    if isinstance(split, str | Path):
+        return Split.load(split)
+    raise OodmlError(
+        f"split: give 'default', a path to a split file, a mapping or a Split, got {type(split).__name__}."
+    )
+
 
 def save_splits(path: str | Path, splits: Sequence[Split]) -> None:
-    """Write a series of splits with its progression as one JSON file, whole or not at all."""
+    """Write a series of splits with its progression as one JSON file; an interrupted write leaves no partial file."""
     check_names(splits, str(path))
-    write_json(Path(path), series_to_json(splits))
-
-
-def series_to_json(splits: Sequence[Split]) -> dict[str, Any]:
-    """A series of splits with its progression as plain data."""
-    progression = getattr(splits, "progression", [])
-    return {"format": SERIES_FORMAT, "splits": [s.to_json() for s in splits], "progression": progression}
-
-
-def split_address(path: str | Path) -> tuple[Path, str]:
-    """The file and the name that `FILE#NAME` means; the name is "" for a file alone, which may have a # in its path."""
-    text = str(Path(path).expanduser())
-    if "#" not in text or Path(text).exists():
-        return Path(text), ""
-    file, _, name = text.rpartition("#")
-    return Path(file), name
+    write_json(Path(path), (splits if isinstance(splits, Splits) else Splits(splits)).to_json())
 
 
 def load_splits(path: str | Path) -> Splits:
-    """Read every split of a file: a series, or the one of a single-split file; `FILE#NAME`: that one alone."""
+    """Read every split of a file: a series, or a single split. `FILE#NAME` reads only the split of that name."""
     file, name = split_address(path)
     if not file.is_file():
         raise OodmlError(f"There is no split file {path}. Build one with `oodml splits build`, or check the path.")
@@ -172,6 +182,24 @@ def load_splits(path: str | Path) -> Splits:
     if not found:
         raise unknown_name(f"split in {file}:", name, [split.name for split in splits])
     return Splits(found)
+
+
+def split_address(path: str | Path) -> tuple[Path, str]:
+    """The file and the name in `FILE#NAME`. The name is "" for a file alone; the path of a file may contain a #."""
+    text = str(Path(path).expanduser())
+    if "#" not in text or Path(text).exists():
+        return Path(text), ""
+    file, _, name = text.rpartition("#")
+    return Path(file), name
+
+
+def check_names(splits: Sequence[Split], origin: str) -> None:
+    """Raise if two splits of a series have one name."""
+    twice = [name for name, count in Counter(split.name for split in splits).items() if count > 1]
+    if twice:
+        raise OodmlError(
+            f"{origin}: the splits of a series need different names; {_some(twice)} occurs more than once."
+        )
 
 
 def _read_series(path: Path) -> Splits:
@@ -191,20 +219,6 @@ def _read_series(path: Path) -> Splits:
     )
     check_names(splits, str(path))
     return splits
-
-
-def with_validation(split: Split, seed: int = 0) -> Split:
-    """The split with a quarter of its training classes (rounded up, drawn with `seed`) held out for validation.
-
-    At least two are held out, since every neighbour is right among images of one class; none of fewer than four
-    classes, since two must be left to train on.
-    """
-    names = sorted(split.train)
-    count = max(2, -(-len(names) // 4))
-    if len(names) - count < 2:
-        return replace(split, val=[])
-    chosen = np.random.default_rng(seed).permutation(len(names))[:count]
-    return replace(split, val=[names[i] for i in sorted(chosen)])
 
 
 def _class_names(side: str, names: Any) -> list[str]:
@@ -250,18 +264,6 @@ def _check_types(data: Mapping[str, Any], origin: str) -> None:
             raise OodmlError(f"{origin}: {key!r} must be {types[0].__name__}, found {data[key]!r}.")
 
 
-def check_names(splits: Sequence[Split], origin: str) -> None:
-    twice = [name for name, count in Counter(split.name for split in splits).items() if count > 1]
-    if twice:
-        raise OodmlError(
-            f"{origin}: the splits of a series need different names; {_some(twice)} occurs more than once."
-        )
-
-
 def _some(names: Sequence[str], shown: int = 3) -> str:
     more = f" and {len(names) - shown} more" if len(names) > shown else ""
     return ", ".join(repr(name) for name in names[:shown]) + more
-
-
-def _side_sizes(split: Split) -> str:
-    return f"it has {len(split.train)} training and {len(split.test)} test classes"

@@ -1,4 +1,4 @@
-"""The two pictures of a series."""
+"""The two figures of a series of splits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from oodml import OodmlError, build_splits
-from oodml.shift.pictures import TEST, TRAIN, draw_map, draw_progression, project
+from oodml.reporting.split_figures import TEST, TRAIN, draw_map, draw_progression, project
 
 RNG = np.random.default_rng(0)
 LABELS = np.repeat(np.arange(10), 6)
