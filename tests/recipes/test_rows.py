@@ -113,7 +113,12 @@ def s2sd(base, variant, **changes):
 
 # -- Sharing Matters: section 4; DiVA, uniform prior and S2SD as in ooDML's scripts (SPEC) -----------------------------
 
-SHARING = {"γ": By(2000.0, 500.0, 500.0), "variant": "both+sep+decor", "triplets": "shared", "sampling": "distance"}
+SHARING = {
+    "γ": By(2000.0, 500.0, 500.0),
+    "variant": "both+sep+decor",
+    "triplets": "shared",
+    "sampling": None,
+}  # None: by distance
 SHARING |= {"hidden": 512}
 GROUPS = {"triplets": "groups", "groups": By(30, 150, 50), "standardise": True}
 ONE, TWO = ({"run": {"samples_per_class": count}} for count in (1, 2))  # ProxyNCA, N-pair
@@ -154,7 +159,22 @@ LITERATURE = on({"epochs": 180, "schedule": {"name": "step", "epochs": [120, 150
 TEACHER = {**MULTISIM, "run": {"embedding_dim": 1024}}
 DIMENSIONS = {f"d{size}": {"embedding_dim": size} for size in (16, 32, 64, 128, 256, 512, 1024, 2048)}
 
+
 # experiment -> label -> what the row must have
+def both_sizes(half, whole):
+    """Rows of Sharing Matters' tables 4 and 9: each loss alone, of the size of a part and of the whole, and shared."""
+    losses = {"Margin": MARGIN, "Triplet (S)": TRIPLET_S, "NPair": {**NPAIR, **TWO}, "ProxyNCA": {**PROXYNCA, **ONE}}
+    small = {
+        label: {**facts, "run": {**facts.get("run", {}), "embedding_dim": half}} for label, facts in losses.items()
+    }
+    rows = {f"{label} · baseline d{half}": facts for label, facts in small.items()}
+    rows |= {
+        f"{label} · baseline d{whole}": facts for label, facts in losses.items() if whole > 256 or label != "Margin"
+    }
+    rows |= {f"{label} · class + shared": {**facts, **SHARING} for label, facts in losses.items() if label != "Margin"}
+    return {**rows, "Sharing": {**MARGIN, **SHARING}}
+
+
 ROWS = {
     "objectives": {  # Revisiting, supplement, tables 4 to 6
         "Angular": ANGULAR,
@@ -263,7 +283,8 @@ ROWS = {
         "MSDA, No-Detach": s2sd(MULTISIM, MSDA, detach=False),
     },
     "s2sd-weight": {  # S2SD, table 12
-        f"γ={weight:g}": s2sd(MULTISIM, DSD, γ=weight) for weight in (0, 0.2, 1, 5, 20, 50, 250, 1000, 2000, 5000)
+        "γ=0": MULTISIM,  # 62.70 ± 0.53, the number of the base run in tables 7 to 11
+        **{f"γ={weight:g}": s2sd(MULTISIM, DSD, γ=weight) for weight in (0.2, 1, 5, 20, 50, 250, 1000, 2000, 5000)},
     },
     "s2sd-temperature": {  # S2SD, section 5.4: "best performance for temperatures T in [0.2, 2]"
         "Basic": MULTISIM,
@@ -271,14 +292,8 @@ ROWS = {
     },
     "sharing-losses": {  # Sharing Matters, tables 1 to 4
         "Margin d256": MARGIN,
-        "Sharing": {**MARGIN, **SHARING},
         "Sharing (groups)": {**MARGIN, **SHARING, **GROUPS},
-        "Triplet (S) · baseline d256": TRIPLET_S,
-        "Triplet (S) · class + shared": {**TRIPLET_S, **SHARING},
-        "NPair · baseline d256": {**NPAIR, **TWO},
-        "NPair · class + shared": {**NPAIR, **SHARING, **TWO},
-        "ProxyNCA · baseline d256": {**PROXYNCA, **ONE},
-        "ProxyNCA · class + shared": {**PROXYNCA, **SHARING, **ONE},
+        **both_sizes(128, 256),
     },
     "sharing-regularisers": {  # Sharing Matters, table 6; strengths are not printed
         label: {**MARGIN, **facts, "run": {"embedding_dim": 128}}
@@ -287,7 +302,7 @@ ROWS = {
             "Margin + dropout": {"dropout": 0.1},
             "Margin + noise output": {"output_noise": 0.05},
             "Margin + noise input": {"input_noise": 0.05},
-            "Sharing": {**SHARING, "variant": "both", "γ": None},
+            "Sharing (both)": {**SHARING, "variant": "both", "γ": None},
         }.items()
     },
     "sharing-ablations": {  # Sharing Matters, tables 7 and 8
@@ -325,24 +340,26 @@ ROWS = {
     "generic": {"ArcFace": ARCFACE, "S2SD": OODML_S2SD},  # ooDML, figure 6
     "transfer": FOUR_METHODS,  # ooDML, supplement, figure 3
 }
+INCEPTION = {  # S2SD, table 2 (rows without a star: batch-norm is not frozen) and supplement B
+    f"{label} · Inception-BN-512": {
+        **facts,
+        **({"p_switch": By(0.15, 0.15, 0.3)} if "p_switch" in facts else {}),
+        "run": {**facts["run"], "backbone": "bninception", "embedding_dim": 512, "frozen_bn": False},
+    }
+    for label, facts in LITERATURE.items()
+}
+GOOGLENET = {  # Sharing Matters, table 9; γ is for 128 dimensions an encoder, here 512
+    label: {
+        **facts,
+        **({"γ": By(16 * 2000.0, 16 * 500.0, 16 * 500.0)} if "γ" in facts else {}),
+        "run": {"embedding_dim": 1024, **facts.get("run", {}), "backbone": "googlenet", "lr": 1e-4},
+    }
+    for label, facts in both_sizes(512, 1024).items()
+}
 # Versions with rows of their own.
 OWN_ROWS = {
-    "s2sd-literature-inception": {  # S2SD, table 2 (rows without a star: batch-norm is not frozen) and supplement B
-        f"{label} · Inception-BN-512": {
-            **facts,
-            **({"p_switch": By(0.15, 0.15, 0.3)} if "p_switch" in facts else {}),
-            "run": {**facts["run"], "backbone": "bninception", "embedding_dim": 512, "frozen_bn": False},
-        }
-        for label, facts in LITERATURE.items()
-    },
-    "sharing-losses-googlenet": {  # Sharing Matters, table 9; γ is for 128 dimensions an encoder, here 512
-        label: {
-            **facts,
-            **({"γ": 16 * 500.0} if "γ" in facts else {}),
-            "run": {**facts.get("run", {}), "backbone": "googlenet", "embedding_dim": 1024, "lr": 1e-4},
-        }
-        for label, facts in ROWS["sharing-losses"].items()
-    },
+    **{f"s2sd-literature-{version}": INCEPTION for version in ("inception", "cars196-inception", "sop-inception")},
+    **{f"sharing-losses-{version}": GOOGLENET for version in ("googlenet", "cub200-googlenet", "sop-googlenet")},
 }
 
 

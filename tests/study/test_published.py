@@ -265,6 +265,13 @@ def test_of_splits_built_from_cub_the_default_one_stands_next_to_published_numbe
     assert table.split_named("default") == "shift-2"
 
 
+def test_a_split_that_names_no_dataset_is_one_of_the_studys(tmp_path):
+    split = Split(BIRDS[:100], BIRDS[100:], name="mine", fid=50.0)
+    found = result({"recall@1": 0.7})
+    table = load_study(finished_study(tmp_path, [split], {("Margin", "mine", 0): found}))
+    assert compare_with_published(table, "cub200", "oodml-s4")[0].place == "official-3 (mine)"
+
+
 def test_a_study_of_one_split_that_is_not_the_default_stands_next_to_no_default(tmp_path):
     splits = [birds("shift-1", swapped=6, fid=20.0)]
     runs = {("Margin", "shift-1", 0): result({"recall@1": 0.7})}

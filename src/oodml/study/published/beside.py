@@ -109,7 +109,7 @@ def comparable_tables(table: StudyTable, folder: str | Path | Store) -> list[Stu
 def reading_notes(table: StudyTable, found: list[SideBySide]) -> list[str]:
     """What a reader of the comparison must know."""
     told = list(table.notes)
-    chosen = {row.about.get("selection") for row in table.rows if row.kind == TRAINED} - {None, "test"}
+    chosen = {rule for row in table.rows if row.kind == TRAINED and (rule := row.about.get("selection"))} - {"test"}
     if chosen and any(published_tables()[each.theirs.table].get("selection") == "best test epoch" for each in found):
         names = " and ".join(sorted(chosen))
         told.append(f"Selection here: {names}. The papers report the best epoch on the test classes.")
@@ -175,7 +175,7 @@ def _differs(theirs: Published, label: str, table: StudyTable, about: Mapping[st
         expected = {"backbone": expected["backbone"]}
     told = []
     for name, known in expected.items():
-        others = {row.get(name) for row in rows} - set(known) - {None}
+        others = {row[name] for row in rows if row.get(name) is not None} - set(known)
         if known and others:
-            told.append(f"{name} {', '.join(map(str, sorted(others)))}, published {known[0]}")
+            told.append(f"{name} {', '.join(sorted(map(str, others)))}, published {known[0]}")
     return "; ".join(told)

@@ -6,6 +6,7 @@ import contextlib
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -59,8 +60,10 @@ def load_study(folder: str | Path | Store) -> StudyTable:
 
 
 def known_splits(store: Store) -> dict[str, frozenset[str]]:
-    """The names that each split of a study goes by, told by its classes."""
-    splits = stored_splits(store)
+    """The names that each split of a study goes by, told by its classes; one that names no dataset has the study's."""
+    asked = _settings(store).get("dataset", "")
+    dataset = asked["name"] if isinstance(asked, dict) else asked
+    splits = [replace(split, dataset=split.dataset or dataset) for split in stored_splits(store)]
     official = {name: official_at_hand(name) for name in {split.dataset for split in splits}}
     return {split.name: names_by_content(split, official[split.dataset]) for split in splits}
 
@@ -147,10 +150,14 @@ def _about(result: Mapping[str, Any], protocol: str | None) -> dict[str, Any]:
 
 def _protocol(store: Store) -> str | None:
     """The name of the protocol that a study asks for, "none" without; None where its settings are not at hand."""
-    if store.read(SETTINGS) is None:
-        return None
-    asked = (load_settings(store).get("run") or {}).get("protocol")
-    return asked["name"] if isinstance(asked, dict) else asked or "none"
+    settings = _settings(store)
+    asked = (settings.get("run") or {}).get("protocol")
+    return (asked["name"] if isinstance(asked, dict) else asked or "none") if settings else None
+
+
+def _settings(store: Store) -> dict[str, Any]:
+    """The settings of the study; empty where they are not at hand."""
+    return {} if store.read(SETTINGS) is None else load_settings(store)
 
 
 def _epochs_between(result: Mapping[str, Any], config: Mapping[str, Any]) -> float:
