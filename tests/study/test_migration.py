@@ -79,7 +79,7 @@ def test_images_that_the_cache_reduced_make_runs_of_a_protocol_new(store):
             {"name": "rho", "base": {"name": "margin", "beta": 1.2}, "p_switch": 0.35},
         ),
         ("sop", {"name": "s2sd", "base": "margin"}, {"name": "s2sd", "base": "margin", "gamma": 5.0}),
-        ("glyphs", {"name": "rho", "base": "margin"}, {"name": "rho", "base": "margin"}),
+        ("glyphs", {"name": "rho", "base": "margin", "p_switch": None}, {"name": "rho", "base": "margin"}),
         (
             "cars196",
             {"name": "diva"},

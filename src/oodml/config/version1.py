@@ -13,6 +13,8 @@ from oodml.config.run import RunConfig, trained_settings
 from oodml.recipes import Setup, as_dict, revisiting, s2sd
 from oodml.recipes import oodml as oodml_paper
 
+# Options of which None meant the papers' value.
+_NUMBERS = {"p_switch", "gamma", "groups", "alpha", "decorrelation", "queue", "weights", "weight", "every", "hidden"}
 CACHE_SIDE = 512  # of today's protocols
 
 
@@ -43,6 +45,7 @@ def _written_out(spec: Any, setup: Setup) -> Any:
     if given is None:
         return spec
     given = {key: _written_out(value, setup) if key in ("base", "loss") else value for key, value in given.items()}
+    given = {key: value for key, value in given.items() if value is not None or key not in _NUMBERS}
     if given["name"] == "rho" and given.get("p_switch") is None:
         resnet = Setup(setup.dataset, "resnet50", setup.embedding_dim)
         number = revisiting.p_switch(as_dict(given.get("base", "margin")) or {}, resnet)
