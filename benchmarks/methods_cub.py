@@ -6,9 +6,9 @@
 CUB: the papers' protocols (batch 112, Adam 1e-5, weight decay 4e-4, best test epoch), 60 epochs, one seed; sizes are
 the papers': sharing 256 = 2 × 128, DiVA 512 = 4 × 128. A step of sharing takes two batches, and an epoch shows every
 image to both tasks, so the features get twice the updates: its base, margin in its protocol, has twice the epochs.
-Glyphs: `tiny`, 200 steps (sharing 100, the same number of pictures), 128 dimensions, last epoch. Writes OUT/results.json: recall@1,
-gain over the untrained features and over plain margin of the same size, ρ of the train embeddings, images a second,
-recall of each space.
+Glyphs: `tiny`, 200 steps (sharing 100, the same number of images), 128 dimensions, last epoch. Writes
+OUT/results.json: recall@1, gain over the untrained features and over plain margin of the same size, ρ of the train
+embeddings, images a second, recall of each space.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from oodml.study.presets import presets
 
 RESNET18, RESNET50, RESNET101 = (f"resnet{layers}.tv_in1k" for layers in (18, 50, 101))  # ooDML, supplement B
 UNREGISTERED = ("bninception", "googlenet")
-CLASSES, IMAGES = (100, 98, 11_318), (5_864, 8_054, 59_551)  # of the train halves: Sharing Matters, section 4
+CLASSES, IMAGES = (100, 98, 11_318), (5_864, 8_054, 59_551)  # of the train halves: S2SD, supplement A.1
 
 
 class By(tuple):

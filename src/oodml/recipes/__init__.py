@@ -34,9 +34,7 @@ def _with_methods(each: Recipe) -> Recipe:
     return replace(each, methods={**METHODS, "sharing": cut, **each.methods})
 
 
-_RECIPES = {
-    each.name: _with_methods(each) for paper in (revisiting, s2sd, oodml, sharing) for each in paper.RECIPES
-}
+_RECIPES = {each.name: _with_methods(each) for paper in (revisiting, s2sd, oodml, sharing) for each in paper.RECIPES}
 
 
 def recipes() -> list[str]:
