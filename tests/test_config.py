@@ -165,7 +165,6 @@ def test_s2sd_under_the_protocols_is_the_published_one():
     assert ours == {
         "name": "s2sd",
         "base": {"name": "multisimilarity", "qualifying_only": True},
-        "nested_lr": "base",
         "feature_start": 1000,
         "gamma": 50.0,
         "targets": [512, 1024, 1536, 2048],
