@@ -95,6 +95,15 @@ def test_numbers_that_followed_from_the_dataset_are_written_out(dataset, method,
     assert wanted in [each.hash() for each in from_version_1(recorded)]
 
 
+def test_spellings_of_s2sd_that_compute_the_same_are_found():
+    base = {"name": "multisimilarity", "qualifying_only": True}
+    method = {"name": "s2sd", "base": base, "nested_lr": "base", "feature_start": 1000}
+    recorded = {"dataset": "cub200", "method": method, "protocol": "s2sd"}
+    recorded = old(**recorded) | {"method": method}
+    today = RunConfig(dataset="cub200", protocol="s2sd", method={"name": "s2sd"}).hash()
+    assert today in [each.hash() for each in from_version_1(recorded, small_images=True)]
+
+
 def test_explicit_numbers_stay():
     method = {"name": "rho", "base": "margin", "p_switch": 0.1}
     (found,) = from_version_1({"dataset": "cub200", "method": method, "backbone": "tiny"})
