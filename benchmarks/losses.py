@@ -12,9 +12,9 @@ ratio of medians. `floor` is the smallest accepted ratio; the program exits with
 GPU: several processes compile, and each measures a loss as soon as it is compiled, one at a time, and prints its row.
 Compiled in two ways that a user can choose, of which the better one counts: as in training, one launch per kernel, and
 as CUDA graphs, one launch per pass but more bookkeeping. The times are those of the host and depend on its other work,
-so all are measured twice more when everything is compiled and the host is quiet; the best time counts, and the rows that
-were missed before are printed again. A loss that makes the host wait for the device, or whose gradient differs from that
-on the CPU, counts as missed. The compiler's warnings are shown with `--warnings`.
+so all are measured twice more when everything is compiled and the host is quiet; the best time counts, and the rows
+that were missed before are printed again. A loss that makes the host wait for the device, or whose gradient differs
+from that on the CPU, counts as missed. The compiler's warnings are shown with `--warnings`.
 
 Host: a compiled loss on a CPU, on a batch so small (16, d 16) that only the way to its kernels is left: guards, the
 calls of torch, autograd. On a GPU with CUDA graphs that is most of its time.
