@@ -52,9 +52,12 @@ _HOME = {
     "train": "training",
 }
 
+_PACKAGES = ("losses", "miners")  # whose classes are public too: `oodml.losses.Margin`
+
 __all__ = [*_HOME]
 
 if TYPE_CHECKING:
+    from oodml import losses, miners
     from oodml._errors import OodmlError
     from oodml.config import RunConfig
     from oodml.data import (
@@ -78,6 +81,8 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
+    if name in _PACKAGES:
+        return importlib.import_module(f"oodml.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'oodml' has no attribute {name!r}; its public names are {', '.join(__all__)}")
     value = getattr(importlib.import_module(f"oodml.{_HOME[name]}"), name)
@@ -86,4 +91,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, "__version__"])
+    return sorted([*__all__, *_PACKAGES, "__version__"])
