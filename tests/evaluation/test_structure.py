@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oodml import OodmlError
-from oodml.evaluation import _class_blocks
+from oodml.evaluation import spectrum as spectrum_module
 from oodml.evaluation.spectrum import class_spectra, spectral_decay, spectrum
 from oodml.evaluation.structure import structure
 
@@ -85,7 +85,7 @@ def test_small_blocks_give_the_same_numbers(monkeypatch, metric):
     labels[:60] = 0  # one class far larger than the rest
     whole = structure(x, labels, metric=metric, per_class=True)
     monkeypatch.setattr(module, "_CELLS", 100)
-    monkeypatch.setattr(_class_blocks, "_VALUES", 64)
+    monkeypatch.setattr(spectrum_module, "_VALUES", 64)
     blocked = structure(x, labels, metric=metric, per_class=True)
     for name in whole:
         assert blocked[name] == pytest.approx(whole[name], rel=1e-6), name

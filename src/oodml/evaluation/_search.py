@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -19,6 +20,7 @@ _ZERO64 = 1e-14  # the same, for float64: below it two float32 rows are equal
 _SPARE = 16  # neighbours found beyond k: ties across the border show, and the last is mostly far enough to be resolved
 _CPU_COLUMNS = 1024  # gallery rows a product: its result stays in the second-level cache
 _CELLS = 2**24  # numbers gathered at once to repair distances
+T = TypeVar("T")
 
 
 class Gallery(NamedTuple):
@@ -179,3 +181,22 @@ def full_float32(device: torch.device) -> Iterator[None]:
 def _set_precision(matmuls: Sequence[Any], values: Sequence[str]) -> None:
     for each, value in zip(matmuls, values, strict=True):
         each.fp32_precision = value
+
+
+def run_in_threads(task: Callable[[T], None], items: Iterable[T], workers: int) -> None:
+    """`task(item)` for every item, in `workers` threads, whose torch operations run in one thread each.
+
+    PyTorch's number of threads belongs to the calling thread, but setting it also changes what new threads start
+    with; that is put back at the end.
+    """
+    before = torch.get_num_threads()
+    try:
+        with ThreadPoolExecutor(workers, initializer=_one_thread) as pool:
+            list(pool.map(task, items))
+    finally:
+        torch.set_num_threads(before)
+
+
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+    torch.set_grad_enabled(False)  # like the number of threads, a setting of each thread

@@ -16,9 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from oodml.evaluation._search import Search
+from oodml.evaluation._search import Search, run_in_threads
 from oodml.evaluation._select import LARGEST_KEY, unpack
-from oodml.evaluation._threads import run_in_threads
 
 _TILE = (1024, 512)  # rows and columns of a product: two powers of two, whose distances stay near the caches
 _SAMPLED = 20  # one row in so many sets the bounds

@@ -16,10 +16,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from oodml._errors import OodmlError, unknown_name
-from oodml.evaluation._class_blocks import class_blocks, class_sums
 from oodml.evaluation._inputs import as_tensors
 from oodml.evaluation.scores import Scores
-from oodml.evaluation.spectrum import Direction, class_spectra, spectral_decay, spectrum
+from oodml.evaluation.spectrum import Direction, class_blocks, class_spectra, class_sums, spectral_decay, spectrum
 
 METRICS = ("pi_intra", "pi_inter", "pi_ratio", "rho", "uniformity", "alignment")
 Metric = Literal["euclidean", "cosine"]
