@@ -1,8 +1,8 @@
-"""Singular values of embeddings and how far they are from flat: the spectral decay ρ of Roth et al. (2020).
+"""Singular values of embeddings, and the spectral decay ρ of Roth et al. (2020).
 
 ρ(Φ) = KL(U ‖ S), with S the singular values of the (N, d) matrix of embeddings divided by their sum and U uniform.
-0: every direction is used alike; large: the embeddings live in few directions. The papers find low ρ on the training
-classes to go with better transfer to unseen ones. As in their code the matrix is not centred unless asked.
+0: every direction is used equally; large: the embeddings use few directions. The papers find that low ρ on the training
+classes comes with better transfer to unseen ones. As in their code the matrix is not centred by default.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def _singular_values(gram: Tensor) -> Tensor:
 
 
 class ClassBlock(NamedTuple):
-    """B classes of like size: their ids (B,), rows (B, W, d) float64 padded with zeros, and which rows are real."""
+    """B classes of similar size: their ids (B,), rows (B, W, d) float64 padded with zeros, and which rows are real."""
 
     classes: Tensor
     rows: Tensor
@@ -113,9 +113,9 @@ class ClassBlock(NamedTuple):
 
 
 def class_blocks(x: Tensor, ids: Tensor) -> Iterator[ClassBlock]:
-    """Every class once, from small to large, about `_VALUES` numbers a block (more only where one class needs it).
+    """Every class once, from small to large, about `_VALUES` numbers per block (more only where one class needs it).
 
-    In that order neighbours have like sizes, so little is padded: a block ends before sizes more than double.
+    In that order neighbours have similar sizes, which limits padding: a block ends before sizes more than double.
     """
     sizes = torch.bincount(ids)
     by_class = torch.sort(ids, stable=True).indices

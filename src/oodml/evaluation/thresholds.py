@@ -1,4 +1,4 @@
-"""Verification: error rates of "same class if nearer than a threshold", which practitioners set and shift breaks.
+"""Verification: error rates of "same class if nearer than a threshold".
 
 Over all pairs of two different images, the false match rate FMR(τ) is the share of different-class pairs with a
 distance below τ, the false non-match rate FNMR(τ) the share of same-class pairs with a distance of τ or more.
@@ -20,12 +20,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from oodml._errors import OodmlError
-from oodml.evaluation._inputs import as_class_ids, as_embeddings, as_tensors
+from oodml.evaluation._inputs import as_embeddings, as_joint_ids, as_tensors
 from oodml.evaluation.scores import Scores
 
 FALSE_MATCH_RATES = (1e-1, 1e-2, 1e-3, 1e-4)
 _TILE = {"cpu": 2048, "cuda": 8192}
-_RADIX = 16  # bits of a distance settled in one pass over the pairs
+_RADIX = 16  # bits of a distance found in one pass over the pairs
 
 
 class PairSet(NamedTuple):
@@ -85,9 +85,9 @@ def threshold_drift(
     Returns a dict with
         `threshold`: the largest distance threshold whose false match rate on the first set is at most `fmr`;
         `fmr`, `fnmr`: the rates it gives on the first set;
-        `other_fmr`, `other_fnmr`: the rates it really gives on the other set;
-        `other_threshold`, `other_fnmr_refit`: threshold and false non-match rate had it been set on the other set:
-        they tell a threshold that drifted (refitting helps) from classes that are harder (it does not).
+        `other_fmr`, `other_fnmr`: the rates it gives on the other set;
+        `other_threshold`, `other_fnmr_refit`: threshold and false non-match rate if it is set on the other set. If
+        refitting helps, the threshold drifted; if it does not, the classes are harder.
     """
     _check_rate(fmr)
     first = _pairs(embeddings, labels, None, None, normalise)
@@ -95,7 +95,7 @@ def threshold_drift(
     if first.rows.shape[1] != other.rows.shape[1]:
         sizes = f"{first.rows.shape[1]} and {other.rows.shape[1]}"
         raise OodmlError(
-            f"The two sets have embeddings of {sizes} dimensions; a threshold carries over only within one model."
+            f"The two sets have embeddings of {sizes} dimensions; a threshold is valid within one model only."
         )
     names = ("threshold", "fmr", "fnmr", "other_fmr", "other_fnmr", "other_threshold", "other_fnmr_refit")
     if _undefined(first) or _undefined(other):
@@ -118,17 +118,8 @@ def _pairs(embeddings: Any, labels: Any, gallery: Any, gallery_labels: Any, norm
         raise OodmlError(
             f"Embeddings have {x.shape[1]} dimensions, the gallery {y.shape[1]}; both must come from one model."
         )
-    joined = [*_listed(labels, len(x), "embeddings"), *_listed(gallery_labels, len(y), "gallery")]
-    ids, _ = as_class_ids(joined, x.device)
-    x, y = _scaled(x, normalise), _scaled(y.to(x), normalise)
-    return pair_set(x, ids[: len(x)], y, ids[len(x) :])
-
-
-def _listed(labels: Any, count: int, what: str) -> list:
-    listed = labels.tolist() if hasattr(labels, "tolist") else list(labels)
-    if len(listed) != count:
-        raise OodmlError(f"{count} {what} but {len(listed)} labels: give exactly one label to each row of {what}.")
-    return listed
+    ids, gallery_ids, _ = as_joint_ids(labels, gallery_labels, len(x), len(y), x.device)
+    return pair_set(_scaled(x, normalise), ids, _scaled(y.to(x), normalise), gallery_ids)
 
 
 def _scaled(x: Tensor, normalise: bool) -> Tensor:
@@ -147,7 +138,7 @@ def _rates(pairs: PairSet, threshold: float) -> tuple[float, float]:
 
 
 def _rank(fmr: float, pairs: PairSet) -> int:
-    """⌊fmr · D⌋ with the rate as it is written in decimals: .29 of 100 pairs are 29, not 28.999…"""
+    """⌊fmr · D⌋ with the rate as written in decimals: 0.29 of 100 pairs are 29, not 28.999…"""
     return int(Fraction(str(fmr)) * pairs.different)
 
 
@@ -160,11 +151,11 @@ def _undefined(pairs: PairSet) -> bool:
 
 def _check_rate(fmr: float) -> None:
     if not 0 < fmr < 1:
-        raise OodmlError(f"A false match rate of {fmr} is asked; give a fraction between 0 and 1, such as 1e-3.")
+        raise OodmlError(f"The false match rate {fmr} is invalid: give a fraction between 0 and 1, such as 1e-3.")
 
 
 def _short(rate: float) -> str:
-    """1e-3 for .001, 2.5e-2 for .025."""
+    """1e-3 for 0.001, 2.5e-2 for 0.025."""
     mantissa, exponent = f"{rate:e}".split("e")
     return f"{float(mantissa):g}e{int(exponent)}"
 
@@ -235,7 +226,7 @@ def _histograms(pairs: PairSet, prefixes: set[int], bits: int, shift: int) -> di
 
 
 def _tiles(pairs: PairSet, same: bool) -> Iterator[Tensor]:
-    """Tiles of squared distances, +inf where a pair is not of the asked kind; tiles without any are skipped."""
+    """Tiles of squared distances, +inf where a pair is of the other kind; tiles without the wanted kind are skipped."""
     side = _TILE.get(pairs.rows.device.type, 4096)
     row_norms, column_norms = pairs.rows.square().sum(dim=1), pairs.columns.square().sum(dim=1)
     row_ends, column_ends = _ends(pairs.row_ids, side), _ends(pairs.column_ids, side)
@@ -252,9 +243,9 @@ def _tiles(pairs: PairSet, same: bool) -> Iterator[Tensor]:
             squared = torch.addmm(column_norms[columns], pairs.rows[rows], pairs.columns[columns].T, alpha=-2)
             squared.add_(row_norms[rows, None]).clamp_(min=smallest)
             if shared:
-                asked = (pairs.row_ids[rows, None] == pairs.column_ids[columns]) == same
-                asked = asked.triu(1) if pairs.one_set and i == j else asked
-                squared.masked_fill_(~asked, torch.inf)
+                wanted = (pairs.row_ids[rows, None] == pairs.column_ids[columns]) == same
+                wanted = wanted.triu(1) if pairs.one_set and i == j else wanted
+                squared.masked_fill_(~wanted, torch.inf)
             yield squared
 
 
