@@ -215,7 +215,7 @@ def test_official_episodes_are_taken_over_or_refused(zoo: Path) -> None:
             assert not path.exists()
 
 
-def test_iid_is_printed_beside_the_default_split(zoo: Path) -> None:
+def test_iid_is_printed_next_to_the_default_split(zoo: Path) -> None:
     shown = run("splits", "iid", zoo / "zoo", "--backbone", "tiny", "--repeats", "4")
     assert shown.exit_code == 0
     assert "4 random halves" in shown.stdout
