@@ -44,6 +44,7 @@ _HOME = {
     "register_dataset": "data",
     "register_loss": "losses",
     "register_method": "methods",
+    "register_metric": "evaluation",
     "register_miner": "miners",
     "report": "reporting",
     "run_study": "study",
@@ -69,7 +70,7 @@ if TYPE_CHECKING:
         register_batch_sampler,
         register_dataset,
     )
-    from oodml.evaluation import evaluate, structure, threshold_drift
+    from oodml.evaluation import evaluate, register_metric, structure, threshold_drift
     from oodml.losses import list_losses, make_loss, register_loss
     from oodml.methods import list_methods, make_method, register_method
     from oodml.miners import list_miners, make_miner, register_miner

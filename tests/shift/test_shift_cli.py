@@ -215,7 +215,7 @@ def test_official_episodes_are_taken_over_or_refused(zoo: Path) -> None:
             assert not path.exists()
 
 
-def test_iid_is_printed_beside_the_default_split(zoo: Path) -> None:
+def test_iid_is_printed_next_to_the_default_split(zoo: Path) -> None:
     shown = run("splits", "iid", zoo / "zoo", "--backbone", "tiny", "--repeats", "4")
     assert shown.exit_code == 0
     assert "4 random halves" in shown.stdout
@@ -365,8 +365,11 @@ def test_a_picture_that_cannot_be_read_is_named_and_left_out(damaged: Path, zoo:
     "command",
     [
         ("features", "folder", "--backbone", "tiny", "--root"),
-        ("pretrained", "--backbone", "tiny"),
-        ("train", "--backbone", "tiny", "--steps", "1", "--set", "batch_size=8", "--quiet", "--root"),
+        pytest.param(("pretrained", "--backbone", "tiny"), marks=pytest.mark.long),
+        pytest.param(
+            ("train", "--backbone", "tiny", "--steps", "1", "--set", "batch_size=8", "--quiet", "--root"),
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_warnings_do_not_show_the_place_in_the_program(damaged: Path, command: tuple[str, ...]) -> None:

@@ -57,7 +57,7 @@ def retrieval_time_command(
 
     Beside S2SD's table 3.
     """
-    from oodml.evaluation.retrieval_time import retrieval_seconds
+    from oodml.evaluation.neighbours import retrieval_seconds
     from oodml.study.published import published
 
     sizes = parse_integers("--dims", dims)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from oodml.evaluation import check_metrics
 from oodml.shift import Split
 from oodml.study.follow import shared_dataset
 from oodml.study.plan import StudyConfig, plan
 from oodml.training.fewshot import Wish, at_least
 from oodml.training.pretrained import encoder_specs
-from oodml.training.scoring import check_metrics
 
 _ANY = Split(["a", "b"], ["c", "d"], name="any split")  # splits may take minutes to build, and settings know none
 
