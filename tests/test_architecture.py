@@ -26,6 +26,7 @@ ALLOWED = {
     "training": {"config", "data", "evaluation", "losses", "methods", "miners", "models", "shift"},
     "study": {"config", "data", "evaluation", "losses", "methods", "miners", "models", "recipes", "shift", "training"},
     "reporting": {"data", "evaluation", "shift", "study"},
+    "auditing": {"config", "data", "models", "reporting", "shift", "study"},
     "search": {"data", "evaluation", "models", "training"},
 }
 

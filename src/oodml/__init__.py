@@ -18,6 +18,7 @@ _HOME = {
     "StudyConfig": "study",
     "OodmlError": "_errors",
     "ags": "study",
+    "audit": "auditing",
     "build_splits": "shift",
     "evaluate": "evaluation",
     "evaluate_pretrained": "training",
@@ -60,6 +61,7 @@ __all__ = [*_HOME]
 if TYPE_CHECKING:
     from oodml import losses, miners
     from oodml._errors import OodmlError
+    from oodml.auditing import audit
     from oodml.config import RunConfig
     from oodml.data import (
         Dataset,

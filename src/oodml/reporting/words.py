@@ -1,6 +1,11 @@
-"""The first lines of the page: which method generalises best, by how much, and what is no more than noise."""
+"""Sentences: the first lines of the page, the answer of an audit, where a target is. Numbers come from elsewhere; each
+sentence states only what the runs can show."""
 
 from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,8 +13,11 @@ from numpy.typing import NDArray
 from oodml.evaluation.estimate import share_text
 from oodml.reporting.material import MATCHED, Material, mean_sd
 from oodml.shift import Placement
+from oodml.study.advice import FEWEST_CLASSES, Advice, Expectation
 from oodml.study.results import ranking
-from oodml.study.statistics import estimate
+from oodml.study.statistics import Comparison, estimate
+
+FEW_CLASSES = 10  # another choice of so few test classes could change the scores by many points
 
 
 def answer(material: Material) -> list[str]:
@@ -156,3 +164,118 @@ def placement_sentence(placed: Placement) -> str:
     return (
         f"The target falls between {below[-1].name} ({below[-1].mean:.1f}) and {above.name} ({above.mean:.1f}): {span}."
     )
+
+
+# -- the answer of an audit ------------------------------------------------------------------------------------------
+
+
+def advice_sentences(advice: Advice) -> list[str]:
+    """What to use, whether training beats the untrained backbone, and how the two best methods compare."""
+    if advice.best is None:
+        return ["Use the untrained backbone: no method was trained on every split."]
+    assert advice.lead is not None
+    points = f"{100 * abs(advice.lead):.1f} points{_doubt(advice)}"
+    sides = "ahead of" if advice.lead > 0 else "behind"
+    unused = f"the best method, {advice.best}, is {sides} it by {points}."
+    if advice.use == advice.best:
+        sentence = f"Use {advice.best}: training puts it ahead of the untrained backbone by {points}."
+    elif advice.comparison is not None and advice.comparison.distinguishable:
+        sentence = (
+            f"Use the untrained backbone: training a head does not improve it on this data, {unused} "
+            "With more classes to train on this may change."
+        )
+    else:
+        sentence = f"Use the untrained backbone: {unused}"
+    return [sentence, *([] if advice.runner_up is None else [_runner_up(advice.runner_up)])]
+
+
+def _doubt(advice: Advice) -> str:
+    """What follows the points of a lead: the unit, and how certain it is."""
+    found = advice.comparison
+    if found is None:
+        return ", measured on one level of shift only"
+    if math.isnan(found.low):
+        return " of AGS, measured with one seed only"
+    if not advice.decided:
+        return f" of AGS, which chance may explain ({found.interval})"
+    both = "" if found.distinguishable else "; both seeds agree, but two seeds cannot exclude chance"
+    return f" of AGS{both} ({found.interval})"
+
+
+def _runner_up(found: Comparison) -> str:
+    if found.difference < 0:  # over the seeds that both have, the order is reversed
+        return (
+            f"Among the methods: {found.first} and {found.second} cannot be distinguished, {found.first} leads over "
+            f"all of its seeds and {found.second} over those that both have."
+        )
+    return f"Among the methods: {found.sentence}"
+
+
+def expectation_sentences(use: str, expected: Sequence[Expectation], gallery: tuple[int, int]) -> list[str]:
+    """What recall to expect on classes like those trained on and, as the second of `expected`, unlike them."""
+    like, *others = expected
+    sentences = [
+        f"On unseen classes like yours ({_conditions(like)}) expect {use} to return the right class first "
+        f"{_recall(like)}."
+    ]
+    for unlike in others:
+        sentences.append(f"On unseen classes unlike yours ({_conditions(unlike)}) expect {_recall(unlike)}.")
+        sentences.append(
+            f"With one gallery for both, {gallery[0]} classes of {gallery[1]} images, that is "
+            f"{100 * like.matched:.1f} % and {100 * unlike.matched:.1f} %."
+        )
+    fewest = min(each.test_classes for each in expected)
+    if fewest < FEW_CLASSES:
+        shown = "" if any(each.low is None for each in expected) else ", as their intervals show"
+        sentences.append(
+            f"{fewest} test classes are few: other classes could change these numbers by many points{shown}."
+        )
+    return sentences
+
+
+def _conditions(x: Expectation) -> str:
+    return f"split {x.split}, FID {x.fid:.1f}, trained on {x.train_classes} classes, tested on {x.test_classes}"
+
+
+def _recall(x: Expectation) -> str:
+    share = f"{100 * x.recall:.1f} % of the time"
+    if x.low is not None and x.high is not None:
+        return f"{share} (95 % interval over classes {100 * x.low:.1f} to {100 * x.high:.1f})"
+    few = x.test_classes < FEWEST_CLASSES
+    return (
+        f"{share} (no interval: {f'{x.test_classes} classes are too few' if few else 'all test classes score alike'})"
+    )
+
+
+def target_sentences(placed: Placement, forecast: Mapping[str, Any]) -> list[str]:
+    """Where the target is, and what to expect there. `forecast` is what forecast.json holds."""
+    assert placed.target is not None
+    low, high = placed.target.interval()
+    sentences = [
+        f"The target's {placed.target_images} images are at FID {placed.target.mean:.1f} from yours ({low:.1f} to "
+        f"{high:.1f} over draws of {placed.n}); your own splits, in draws of the same size, span "
+        f"{min(placed.fids.values()):.1f} to {max(placed.fids.values()):.1f}. Smaller draws make every FID larger: "
+        "compare only these numbers with each other."
+    ]
+    if placed.shared:
+        sentences.append(
+            f"{placed.shared_targets} of the target's {placed.target_images} images are also in your folder, or nearly "
+            f"({placed.searched} images of it were searched): a test on them would be too easy, and the forecast is "
+            "for new images only."
+        )
+    if forecast["target"] is None:
+        return [*sentences, "Fewer than three levels of shift were measured: too few for a forecast."]
+    classes, images = forecast["gallery"]
+    gallery = f" That is for {classes} classes of {images} images." if forecast["target"]["inside"] else ""
+    return [*sentences, f"{forecast['target']['sentence']}{gallery}"]
+
+
+def worth_sentences(forecast: Mapping[str, Any]) -> list[str]:
+    """How accurate a forecast for a target would be; nothing with too few levels of shift for one."""
+    error = forecast["leave_one_out_error"]
+    if error is None:
+        return []
+    return [
+        f"With {forecast['method']}, a split left out is predicted to {100 * error:.1f} points: the accuracy of a "
+        "forecast for other images of yours (--target)."
+    ]
