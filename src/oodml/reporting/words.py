@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oodml.evaluation.estimate import share_text
-from oodml.reporting.material import MATCHED, Material, mean_sd
+from oodml.reporting.report_data import MATCHED, ReportData, mean_sd
 from oodml.shift import Placement
 from oodml.study.advice import FEWEST_CLASSES, Advice, Expectation
 from oodml.study.results import ranking
@@ -20,43 +20,43 @@ from oodml.study.statistics import Comparison, estimate
 FEW_CLASSES = 10  # another choice of so few test classes could change the scores by many points
 
 
-def answer(material: Material) -> list[str]:
+def answer(data: ReportData) -> list[str]:
     """One to five sentences; each states only what the runs can tell. Right after the first: what is still missing."""
-    first, *rest = _found(material)
-    unfinished = material.table.unfinished
+    first, *rest = _found(data)
+    unfinished = data.table.unfinished
     return [first, *([unfinished] if unfinished else []), *rest]
 
 
-def _found(material: Material) -> list[str]:
+def _found(data: ReportData) -> list[str]:
     """What the finished runs say. An audit's folder has its own words."""
-    if audited := material.json("audit.json"):
+    if audited := data.json("audit.json"):
         return [*audited["answer"], *audited["notes"]]
-    if material.table.shifts < 2:
-        return _one_shift(material)
-    ranked = list(material.table.ags(material.metric).items())
+    if data.table.shifts < 2:
+        return _one_shift(data)
+    ranked = list(data.table.ags(data.metric).items())
     if not ranked:
         return ["No method has finished on every split yet, so none can be ranked."]
     best, score = ranked[0]
     score_text = share_text(score.mean, score.half_width)
-    of = metric_words(material.metric, len(material.table.splits))
+    of = metric_words(data.metric, len(data.table.splits))
     if len(ranked) == 1:
         return [
             f"{best} is the only method that finished on every split: AGS {score_text} ({of}).",
-            *_gain(material, best),
+            *_gain(data, best),
         ]
     second = ranked[1][0]
-    comparison = material.table.compare(material.metric, best, second)
+    comparison = data.table.compare(data.metric, best, second)
     if np.isnan(comparison.low):  # one seed has no interval
         return [
             f"{best} has the highest AGS, {100 * score.mean:.1f} ({of}).",
             comparison.sentence,
-            *_gain(material, best),
+            *_gain(data, best),
         ]
     if comparison.distinguishable:
         first = f"{best} generalises best: AGS {score_text} ({of})."
-        return [first, *_lead(material, best, second), *_gain(material, best)]
+        return [first, *_lead(data, best, second), *_gain(data, best)]
     first = f"{best} has the highest AGS, {score_text} ({of}), but its lead is within the noise."
-    return [first, comparison.sentence, *_gain(material, best)]
+    return [first, comparison.sentence, *_gain(data, best)]
 
 
 def metric_words(metric: str, splits: int) -> str:
@@ -65,11 +65,11 @@ def metric_words(metric: str, splits: int) -> str:
     return f"recall@1 at one gallery size{' for all splits' if splits > 1 else ''}"
 
 
-def _lead(material: Material, best: str, second: str) -> list[str]:
+def _lead(data: ReportData, best: str, second: str) -> list[str]:
     """How the lead moves from the smallest shift to the largest, where seeds can tell that it moves: both have some."""
-    if not {best, second} <= set(material.trained):
+    if not {best, second} <= set(data.trained):
         return []
-    lead = _lead_by_seed(material, best, second)
+    lead = _lead_by_seed(data, best, second)
     if not lead.shape[1]:
         return []
     start, end = lead[0].mean(), lead[-1].mean()
@@ -85,39 +85,39 @@ def _lead(material: Material, best: str, second: str) -> list[str]:
     return [f"Its lead over {second} {verb} from {start:.1f} to {end:.1f} points as the shift grows."]
 
 
-def _lead_by_seed(material: Material, best: str, second: str) -> NDArray[np.float64]:
+def _lead_by_seed(data: ReportData, best: str, second: str) -> NDArray[np.float64]:
     """In points, (split, seed), of the seeds that both have."""
-    a, b = material.table.side_by_side(material.metric, best, second)
+    a, b = data.table.side_by_side(data.metric, best, second)
     return 100 * (a - b)
 
 
-def _gain(material: Material, best: str) -> list[str]:
+def _gain(data: ReportData, best: str) -> list[str]:
     """What training bought over the untrained backbone at both ends."""
-    metric = material.metric
-    if np.isnan(material.table.gain(metric)).all() and "recall@1" in material.metrics:
+    metric = data.metric
+    if np.isnan(data.table.gain(metric)).all() and "recall@1" in data.metrics:
         metric = "recall@1"  # the untrained backbone may not be scored at one gallery size
-    means = 100 * mean_sd(material.table.gain(metric))[0][material.style(best)]
+    means = 100 * mean_sd(data.table.gain(metric))[0][data.style(best)]
     if np.isnan(means[[0, -1]]).any():
         return []
-    what = "" if metric == material.metric else f" of {metric}"
+    what = "" if metric == data.metric else f" of {metric}"
     return [
         f"Over the untrained backbone it gains {means[0]:+.1f} points{what} at the smallest shift and {means[-1]:+.1f} "
         "at the largest."
     ]
 
 
-def _one_shift(material: Material) -> list[str]:
+def _one_shift(data: ReportData) -> list[str]:
     """One split, or several of one FID or of none, whose mean counts."""
-    table = material.table
-    ranked = ranking(table, material.metric)
+    table = data.table
+    ranked = ranking(table, data.metric)
     if not ranked:
         return ["No method has finished on every split yet, so none can be ranked."]
     best, found = next(iter(ranked.items()))
     where, end = _where(len(table.splits), any(table.fids))
     score = share_text(found.mean, found.half_width)
-    text = f"{best} scores best on {where}: {metric_words(material.metric, len(table.splits))} {score}."
+    text = f"{best} scores best on {where}: {metric_words(data.metric, len(table.splits))} {score}."
     if len(ranked) > 1:
-        text += " " + _one_shift_lead(material, best, list(ranked)[1])
+        text += " " + _one_shift_lead(data, best, list(ranked)[1])
     return [text, end]
 
 
@@ -132,12 +132,12 @@ def _where(splits: int, measured: bool) -> tuple[str, str]:
     return f"these {splits} {which}", f"{which[0].upper()}{which[1:]} {cannot}: write the FID into their files."
 
 
-def _one_shift_lead(material: Material, best: str, second: str) -> str:
-    lead = _lead_by_seed(material, best, second).mean(axis=0)
+def _one_shift_lead(data: ReportData, best: str, second: str) -> str:
+    lead = _lead_by_seed(data, best, second).mean(axis=0)
     if not len(lead):
         return f"It has no seed in common with {second}, so nothing says whether its lead is more than noise."
     found = estimate(lead)
-    if not {best, second} & set(material.trained):
+    if not {best, second} & set(data.trained):
         return f"It is {found.mean:.1f} points ahead of {second}; neither was trained, so there are no seeds to vary."
     if found.n < 2:
         return f"One seed cannot say whether its lead over {second} is more than noise."
