@@ -151,7 +151,7 @@ def _load(spec: Any, fingerprint: str) -> Dataset:
         if dataset.fingerprint != fingerprint:
             dataset = load_images(dataset, quiet=True).dataset  # training leaves out what it cannot read
     if dataset.fingerprint != fingerprint:
-        raise OodmlError(f"the data set {dataset.name!r} has changed since the run.")
+        raise OodmlError(f"the dataset {dataset.name!r} has changed since the run.")
     return dataset
 
 

@@ -43,7 +43,7 @@ def choose_shown(labels: NDArray[np.int64], seed: int = 0) -> tuple[NDArray[np.i
 
 @dataclass(frozen=True)
 class Shown:
-    """What the page of a run's spaces is made of. A place is a position in `indices`, not in the data set."""
+    """What the page of a run's spaces is made of. A place is a position in `indices`, not in the dataset."""
 
     title: str
     subtitle: str

@@ -53,7 +53,7 @@ def report(
         out: the page, one file that needs nothing else.
         figures: a folder for the printed figures; each shows the first view of its chart, that of `metric`.
         metric: what the answer and the first views are about; default: recall@1 at one gallery size, else recall@1.
-        title: default: the data set's name.
+        title: default: the dataset's name.
 
     Sections without data are left out. Returns the path of the page.
     """
@@ -110,7 +110,7 @@ def _charts(
 
 def _papers(data: ReportData) -> Section | None:
     body = papers_tables(data)
-    lead = "Numbers that the papers print for the same data set, split, method and metric; ± is their deviation."
+    lead = "Numbers that the papers print for the same dataset, split, method and metric; ± is their deviation."
     return Section("papers", "Beside the papers", lead, body=body) if body else None
 
 

@@ -103,7 +103,7 @@ def made_table(data: ReportData) -> str:
     """Data, seeds, selection rule, hardware and versions, each with all values that occurred."""
     results = list(data.results.values())
     facts = {
-        "data set": _values(
+        "dataset": _values(
             f"{r['dataset']['name']} ({r['dataset']['fingerprint']})" for r in results if "dataset" in r
         ),
         "splits": ", ".join(
