@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from oodml._devices import pick_device
 from oodml._errors import OodmlError
+from oodml._machine import pick_device
 from oodml.evaluation._inputs import as_embeddings
 from oodml.evaluation._request import CLUSTERING, MATCHED, MATCHED_ERROR, THRESHOLDS, requested_names
 from oodml.evaluation.index import index_blocks

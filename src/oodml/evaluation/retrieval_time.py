@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
-from oodml._devices import pick_device
+from oodml._machine import pick_device
 from oodml.evaluation.neighbours import find_neighbours
 
 DIMENSIONS = (32, 64, 128, 256, 512, 1024, 2048)

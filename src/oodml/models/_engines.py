@@ -1,7 +1,7 @@
 """What computes features: OpenVINO on a CPU where it is installed, torch everywhere else.
 
 OpenVINO runs the same float32 network several times faster than eager torch on a CPU. It is never trusted blindly: each
-converted network is compared with torch first, on other pictures and another batch size than it was traced with.
+converted network is compared with torch first, on other images and another batch size than it was traced with.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PIXELS_A_REQUEST = 2 * 224 * 224  # small requests keep a layer's activations i
 
 
 class Engine(Protocol):
-    """Pictures (b, 3, S, S) to features (b, D), both float32."""
+    """Images (b, 3, S, S) to features (b, D), both float32."""
 
     name: str
 
@@ -60,7 +60,7 @@ class TorchEngine:
 
 
 class OpenVinoEngine:
-    """OpenVINO on the CPU, float32, a few pictures a request and several requests at a time.
+    """OpenVINO on the CPU, float32, a few images a request and several requests at a time.
 
     It uses as many threads as torch was given (`torch.set_num_threads`, `OMP_NUM_THREADS`).
     """

@@ -4,7 +4,7 @@ The package index has no CPU build of torchvision: the stock wheel's compiled op
 beside a CPU-only torch, and `import torchvision` then dies with "operator torchvision::nms does not exist", because
 torchvision attaches Python kernels to operators that nobody declared. Two of them are attached unconditionally, `nms`
 and `qnms`; declaring their schemas is enough for transforms (v1 and v2), models and timm. The detection operators
-themselves stay absent, and pictures are decoded with Pillow, never with torchvision.
+themselves stay absent, and images are decoded with Pillow, never with torchvision.
 
 Where the native library loads, as on any normal CUDA or CPU install, nothing is declared.
 """

@@ -1,4 +1,4 @@
-"""Features of a whole data set, computed once."""
+"""Features of a whole dataset, computed once."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from oodml._devices import pick_device
 from oodml._errors import OodmlError, unknown_name
 from oodml._files import exclusive
+from oodml._machine import pick_device
 from oodml._progress import stage
 from oodml.models._engines import make_engine
 from oodml.models._feature_cache import feature_file, read_features, write_features
@@ -43,16 +43,16 @@ def extract_features(
     cache: bool = True,
     quiet: bool = False,
 ) -> np.ndarray:
-    """Pooled, unnormalised features of every picture: (N, D) float32, in the data set's order.
+    """Pooled, unnormalised features of every image: (N, D) float32, in the dataset's order.
 
-    Pictures go through the evaluation transform of the data set. With `views=v` the result is (1 + v, N, D): the
-    evaluation view, then v augmented ones (the data set's training transform with crops of `crop_scale`, drawn from
+    Images go through the evaluation transform of the dataset. With `views=v` the result is (1 + v, N, D): the
+    evaluation view, then v augmented ones (the dataset's training transform with crops of `crop_scale`, drawn from
     `seed`; view i is the same whatever v is).
 
     backbone    a name for `make_backbone`, or a `Backbone` (which is left as it was)
-    size        side of the pictures the backbone sees; default: the data set's, but at least 64
-    crop_scale  share of the picture's area an augmented view shows; None: the data set's own
-    pooling     "avg", or "avg+max" for the average and behind it the maximum (2D numbers a picture)
+    size        side of the images the backbone sees; default: the dataset's, but at least 64
+    crop_scale  share of the image's area an augmented view shows; None: the dataset's own
+    pooling     "avg", or "avg+max" for the average and behind it the maximum (2D numbers per image)
     cache       keep every view on disk, by data, backbone, weights, transform, size and pooling
 
     On a CPU it uses OpenVINO where that is installed (`pip install openvino`), torch otherwise; the progress bar
@@ -145,7 +145,7 @@ class _Job:
         images = load_images(self.ds, self.device, quiet=self.quiet)
         if len(images) != len(self.ds):
             raise OodmlError(
-                f"{len(self.ds) - len(images)} pictures of {self.ds.name!r} cannot be read, and features must match "
+                f"{len(self.ds) - len(images)} images of {self.ds.name!r} cannot be read, and features must match "
                 "its labels row by row. Repair them, or go on without: ds = oodml.data.load_images(ds).dataset."
             )
         engine = make_engine(_Pooled(self.model, self.pooling), self.device, self.size, self.quiet)
@@ -155,12 +155,12 @@ class _Job:
                 generator = torch.Generator(self.device).manual_seed(_view_seed(self.seed, view))
                 parts = []
                 for rows in batches:
-                    pictures = (
+                    batch = (
                         images.train_view(rows, generator, crop_scale=self.crop_scale, size=self.size)
                         if view > 0
                         else images.eval_view(rows, size=self.size)
                     )
-                    parts.append(engine(pictures))
+                    parts.append(engine(batch))
                     advance(len(rows))
                 yield view, torch.cat(parts).cpu().numpy()
 
@@ -185,12 +185,12 @@ def _view_seed(seed: int, view: int) -> int:
 
 def _check(ds: Dataset, views: int, size: int | None, batch_size: int, pooling: str) -> None:
     if len(ds) == 0:
-        raise OodmlError(f"The data set {ds.name!r} has no pictures to compute features of.")
+        raise OodmlError(f"The dataset {ds.name!r} has no images to compute features of.")
     if views < 0:
         raise OodmlError(f"views is a number of augmented copies, 0 or more; got {views}.")
     if batch_size < 1:
         raise OodmlError(f"batch_size must be at least 1, got {batch_size}.")
     if size is not None and not 8 <= size <= LARGEST_INPUT:
-        raise OodmlError(f"size is the side of the pictures in pixels, 8 to {LARGEST_INPUT:,}; got {size}.")
+        raise OodmlError(f"size is the side of the images in pixels, 8 to {LARGEST_INPUT:,}; got {size}.")
     if pooling not in POOLINGS:
         raise unknown_name("pooling", pooling, POOLINGS)

@@ -25,7 +25,7 @@ def make_backbone(name: str, pretrained: bool = True, weights: str | Path | None
     from `seed`, and the global random state is left alone. `tiny` has no published weights and always starts from its
     seed unless a file is given.
 
-    The result takes RGB pictures in [0, 1] and gives a feature map (b, C, h, w); see `Backbone`.
+    The result takes RGB images in [0, 1] and gives a feature map (b, C, h, w); see `Backbone`.
     """
     if name in REGISTRY:
         backbone = REGISTRY.make(name, context={"pretrained": pretrained, "weights": weights, "seed": seed})

@@ -1,4 +1,4 @@
-"""What every backbone is: pictures in, feature map out, with its own input normalisation."""
+"""What every backbone is: images in, feature map out, with its own input normalisation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BATCHNORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
 class Backbone(nn.Module):
-    """A network body that takes RGB pictures in [0, 1] and normalises them itself.
+    """A network body that takes RGB images in [0, 1] and normalises them itself.
 
     Normalisation is part of the weights (the same architecture is published with several), so `mean` and `std` are
     buffers and travel with the state dict. `channel_order="bgr"` reverses the channels after normalisation, for
@@ -23,7 +23,7 @@ class Backbone(nn.Module):
     Attributes:
         name: the name it was made by.
         feature_dim: channels C of the feature map.
-        input_size: side of the pictures it was trained on.
+        input_size: side of the images it was trained on.
         pretrained: whether trained weights were loaded (then batch-norm statistics are worth freezing).
     """
 

@@ -141,13 +141,13 @@ def _create(name: str, seed: int, outputs: int, **options: Any) -> Any:
 
 @torch.no_grad()
 def _output_shape(model: Any) -> tuple[int, ...]:
-    """The shape that one picture of the configured size comes out with; measured, since timm's attributes vary.
+    """The shape that one image of the configured size comes out with; measured, since timm's attributes vary.
 
     Tensors on the `meta` device have shapes and no values: nothing is computed. The few networks that look at values,
     or keep tensors where nobody can move them, are run for real.
     """
-    picture = torch.zeros(1, *model.pretrained_cfg["input_size"])
+    image = torch.zeros(1, *model.pretrained_cfg["input_size"])
     try:
-        return tuple(copy.deepcopy(model).to("meta").eval()(picture.to("meta")).shape)
+        return tuple(copy.deepcopy(model).to("meta").eval()(image.to("meta")).shape)
     except (RuntimeError, NotImplementedError):
-        return tuple(copy.deepcopy(model).eval()(picture).shape)
+        return tuple(copy.deepcopy(model).eval()(image).shape)

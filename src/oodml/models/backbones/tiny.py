@@ -19,7 +19,7 @@ def tiny(pretrained: bool = True, weights: str | Path | None = None, seed: int =
     """Three convolution stages (16, 32, 64 channels) with max-pooling, trained from scratch: glyphs on a CPU.
 
     No trained weights are published for it: with `pretrained=True` and no file it starts from `seed`, and its
-    batch-norm is meant to be trained, not frozen. A 32-pixel picture becomes a (64, 4, 4) map.
+    batch-norm is meant to be trained, not frozen. A 32-pixel image becomes a (64, 4, 4) map.
     """
     with own_seed(seed):
         body = nn.Sequential(*(_stage(i, o) for i, o in zip((3, *_WIDTHS), _WIDTHS, strict=False)))
