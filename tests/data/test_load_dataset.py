@@ -19,15 +19,10 @@ def same(one, other):
 def test_a_dataset_is_opened_by_its_path(birds: Path, monkeypatch):
     by_name = load_dataset("folder", root=birds)
     monkeypatch.chdir(birds.parent)
-    for way in (
-        str(birds),
-        birds,
-        birds.name,
-        f"./{birds.name}",
-        {"name": str(birds)},
-        {"name": "folder", "root": birds},
-    ):
-        assert same(load_dataset(dataset), by_name), way
+    for path in (str(birds), birds, birds.name, f"./{birds.name}"):
+        assert same(load_dataset(path), by_name), path
+    assert same(load_dataset({"name": str(birds)}), by_name)
+    assert same(load_dataset({"name": "folder", "root": birds}), by_name)
     assert same(load_dataset(str(birds), images_per_class=2), by_name.sample(2))
     assert same(load_dataset({"name": str(birds), "images_per_class": 2}), by_name.sample(2))
 
