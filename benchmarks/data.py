@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 from oodml.data import Dataset, decode, load_dataset, load_images
-from oodml.models._torchvision import ensure_torchvision
+from oodml.models.backbones.timm_models import ensure_torchvision
 
 BATCH = 112
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data" / "cub200.tar"

@@ -24,7 +24,7 @@ GREY = 1 / 255
 
 @pytest.fixture(scope="module")
 def v2():
-    from oodml.models._torchvision import ensure_torchvision
+    from oodml.models.backbones.timm_models import ensure_torchvision
 
     ensure_torchvision()
     from torchvision.transforms.v2 import functional

@@ -131,7 +131,7 @@ def test_stages_that_cannot_be_mixed_are_refused(monkeypatch):
     run.embedder.chunk = 8
     with pytest.raises(OodmlError, match="grad_cache cuts in chunks"):
         run.loss(0)
-    monkeypatch.setattr("oodml.models.backbones._base.Backbone.stages", lambda self: [])
+    monkeypatch.setattr("oodml.models.backbones.base.Backbone.stages", lambda self: [])
     with pytest.raises(OodmlError, match="does not say where they end"):
         OnImages("stages")
 

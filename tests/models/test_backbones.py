@@ -14,9 +14,9 @@ from torch.nn import functional as F
 import oodml
 from oodml import OodmlError
 from oodml.models import Backbone, freeze_batchnorm, list_backbones, make_backbone, register_backbone
-from oodml.models.backbones._registry import REGISTRY
-from oodml.models.backbones._weights import read_weights
+from oodml.models.backbones.base import REGISTRY
 from oodml.models.backbones.efficientnet_lite import packaged_weights
+from oodml.models.backbones.weights import read_weights
 
 
 def images(n: int, size: int, seed: int = 0) -> Tensor:
@@ -205,8 +205,8 @@ def test_clip_is_the_projected_embedding_of_the_official_network(monkeypatch) ->
     assert found.shape == (2, 512, 1, 1) and backbone.feature_dim == 512 and not backbone.pretrained
     torch.testing.assert_close(found[:, :, 0, 0], expected)
     assert backbone.mean.flatten().tolist() == pytest.approx([0.48145466, 0.4578275, 0.40821073])
-    monkeypatch.setattr("oodml.models.backbones._hub._reachable", lambda: False)
-    monkeypatch.setattr("oodml.models.backbones._hub._cached_file", lambda config: None)
+    monkeypatch.setattr("oodml.models.backbones.weights._reachable", lambda: False)
+    monkeypatch.setattr("oodml.models.backbones.weights._cached_file", lambda config: None)
     with pytest.raises(
         OodmlError, match=r"'clip_vit_b32', which are timm's 'vit_base_patch32_clip_quickgelu_224\.openai"
     ):

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 import oodml
 from oodml import OodmlError
 from oodml.data import ArraySource, Dataset, FileSource, Transforms, build_dataset, load_images
-from oodml.models import Backbone, _engines, extract_features, features, make_backbone
-from oodml.models._engines import OpenVinoEngine, TorchEngine, make_engine
+from oodml.models import Backbone, engines, extract_features, features, make_backbone
+from oodml.models.engines import OpenVinoEngine, TorchEngine, make_engine
 
 openvino = pytest.mark.skipif(
     __import__("importlib.util").util.find_spec("openvino") is None, reason="OpenVINO (extra cpu) is not installed"
@@ -242,9 +242,9 @@ def test_openvino_equals_torch(name: str) -> None:
 def test_openvino_is_chosen_on_a_cpu_and_never_reports_home() -> None:
     program = (
         "import sys, torch\n"
-        "from oodml.models import make_backbone, features, _engines\n"
+        "from oodml.models import make_backbone, features, engines\n"
         "network = features._Pooled(make_backbone('tiny'), 'avg')\n"
-        "print(_engines.make_engine(network, torch.device('cpu'), 32).name)\n"
+        "print(engines.make_engine(network, torch.device('cpu'), 32).name)\n"
         "print([m for m, v in sys.modules.items() if m.startswith('openvino_telemetry') and v is not None])\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
@@ -268,8 +268,8 @@ def test_a_network_that_openvino_gets_wrong_is_left_to_torch(capsys: pytest.Capt
 def test_without_openvino_torch_computes_and_says_so(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(_engines.importlib.util, "find_spec", lambda name: None)
-    _engines._note_once.cache_clear()
+    monkeypatch.setattr(engines.importlib.util, "find_spec", lambda name: None)
+    engines._note_once.cache_clear()
     network = features._Pooled(make_backbone("tiny"), "avg")
     assert make_engine(network, CPU, 32).name == "torch, cpu"
     assert "pip install openvino" in capsys.readouterr().err
@@ -317,7 +317,7 @@ def test_the_public_name_is_this_function() -> None:
 
 def test_weights_beside_a_backbone_that_has_its_own_are_refused():
     ds = oodml.load_dataset("glyphs").subset([0, 1])
-    told = r"weights='/nonexistent' would not be read: the backbone at hand, 'tiny', has its own"
+    told = r"weights='/nonexistent' would not be read: the backbone 'tiny' is given with its weights"
     with pytest.raises(OodmlError, match=told):
         extract_features(ds, make_backbone("tiny"), weights="/nonexistent")
     with pytest.raises(OodmlError, match=told):

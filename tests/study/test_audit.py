@@ -14,7 +14,7 @@ import oodml
 from oodml.cli._inputs import open_images
 from oodml.data import load_images
 from oodml.models import make_backbone
-from oodml.models._engines import TorchEngine
+from oodml.models.engines import TorchEngine
 from oodml.shift import Placement, Split, Spread, load_splits, shared_images
 from oodml.study.audit import answer as audit_room
 from oodml.study.audit import audit, forecast_target

@@ -6,10 +6,9 @@ from pathlib import Path
 
 from torch import nn
 
-from oodml.models._init_rng import own_seed
-from oodml.models.backbones._base import Backbone
-from oodml.models.backbones._registry import register_backbone
-from oodml.models.backbones._weights import find_weights, load_weights, read_weights
+from oodml.models import own_seed
+from oodml.models.backbones.base import Backbone, register_backbone
+from oodml.models.backbones.weights import find_weights, load_weights, read_weights
 
 _WIDTHS = (16, 32, 64)
 
