@@ -11,7 +11,7 @@ import typer
 
 from oodml._errors import OodmlError
 from oodml.cli._app import app, chosen_dataset, out, parse_integers, print_table
-from oodml.cli._pictures_in import quietly
+from oodml.cli._inputs import quietly
 
 if TYPE_CHECKING:
     from oodml.evaluation import Scores
