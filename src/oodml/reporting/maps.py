@@ -10,7 +10,7 @@ from oodml._errors import OodmlError
 from oodml.data import Dataset, load_dataset
 from oodml.reporting.chart import Chart, Series, View
 from oodml.reporting.material import Material
-from oodml.study.plan import split_features
+from oodml.study.splits import split_features
 
 _POINTS = 1200  # pictures on a map; t-SNE of more takes longer than the rest of the report
 
