@@ -141,13 +141,13 @@ def test_evaluate_refuses_what_it_would_ignore(words, message):
     ],
 )
 def test_retrieval_time_refuses_sizes_that_are_none(words, message):
-    done = CliRunner().invoke(app, ["study", "retrieval-time", "--images", "20", *words])
+    done = CliRunner().invoke(app, ["retrieval-time", "--images", "20", *words])
     assert isinstance(done.exception, oodml.OodmlError) and message in str(done.exception)
 
 
 @pytest.mark.parametrize("images", ["0", "1"])
 def test_retrieval_time_needs_something_to_find(images):
-    done = CliRunner().invoke(app, ["study", "retrieval-time", "--dims", "4", "--images", images])
+    done = CliRunner().invoke(app, ["retrieval-time", "--dims", "4", "--images", images])
     assert done.exit_code == 2 and isinstance(done.exception, SystemExit)
 
 
@@ -159,7 +159,7 @@ def test_retrieval_time_needs_something_to_find(images):
         ("study", "show"),
         ("study", "leaderboard"),
         ("study", "run", "glyphs", "--out"),
-        ("study", "search", "margin", "--out"),
+        ("tune", "margin", "--out"),
         ("audit", "pictures", "--out"),
         ("demo", "--out"),
         ("splits", "show", "splits.json", "--out"),

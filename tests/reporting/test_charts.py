@@ -24,8 +24,9 @@ from oodml.reporting.run_charts import (
 from oodml.reporting.shift_charts import GAIN, SCORE, difference_chart, progression_chart, score_chart
 from oodml.reporting.write import build_sections
 from oodml.study.correlations import structure_correlation
-from oodml.study.statistics import Row, StudyTable, ags
+from oodml.study.statistics import ags
 from oodml.study.store import Store
+from oodml.study.table import Row, StudyTable
 
 # Machado, Oliveira and Fernandes (2009), severity 1: how colours look without one kind of cone.
 SEEN = {

@@ -22,9 +22,10 @@ from oodml.study.audit import runs as audit_runs
 from oodml.study.audit.pictures import describe, open_folder
 from oodml.study.audit.sizing import METHODS, Clock, Cost, Size
 from oodml.study.audit.target import by_rising_shift
+from oodml.study.encoders import scored_on, valid_scores
 from oodml.study.engines import local
-from oodml.study.results import METRIC, scored_on, valid_scores
-from oodml.study.running import preview
+from oodml.study.leaderboard import METRIC
+from oodml.study.run import preview
 from oodml.study.store import Store
 
 
@@ -109,7 +110,7 @@ def test_its_folder_is_a_study_with_all_methods_on_all_splits(audited):
     found, out, _ = audited
     table = oodml.study.load_study(out)
     assert set(table.trained) == {"multisimilarity", "margin"}
-    assert table.kinds["untrained tiny"] == "generic"
+    assert table.kinds["untrained tiny"] == "untrained"
     assert set(table.ags(METRIC)) == set(table.methods)
     assert table.seeds == [0, 1]
     splits = load_splits(out / "splits.json")

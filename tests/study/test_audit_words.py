@@ -10,10 +10,10 @@ from oodml.study.audit import runs as audit_runs
 from oodml.study.audit.runs import side_by_side
 from oodml.study.audit.sizing import LADDER, Clock, Cost, affordable_views, choose_size, reduction
 from oodml.study.audit.words import Expectation, expectations, runner_up, target_words, verdict
-from oodml.study.plan import PlannedRun
-from oodml.study.results import METRIC
-from oodml.study.statistics import Row, StudyTable
+from oodml.study.grid import PlannedRun
+from oodml.study.leaderboard import METRIC
 from oodml.study.store import Store
+from oodml.study.table import Row, StudyTable
 
 
 def test_the_ladder_falls_and_the_largest_rung_that_fits_is_taken():
@@ -95,7 +95,7 @@ def standing(trained, untrained, seeds=3, noise=0.001, splits=3):
         for seed in range(seeds)
     ]
     return StudyTable(
-        [*rows, *(Row("u", f"s{i}", 10.0 * i, 0, {METRIC: untrained}, kind="generic") for i in range(splits))]
+        [*rows, *(Row("u", f"s{i}", 10.0 * i, 0, {METRIC: untrained}, kind="untrained") for i in range(splits))]
     )
 
 
@@ -133,7 +133,7 @@ def test_the_interval_is_that_of_the_lead_whoever_has_it():
 
 def two_seeds(*leads):
     rows = [Row("m", f"s{i}", 10.0 * i, seed, {METRIC: 0.7 + x}) for i in range(3) for seed, x in enumerate(leads)]
-    return StudyTable([*rows, *(Row("u", f"s{i}", 10.0 * i, 0, {METRIC: 0.7}, kind="generic") for i in range(3))])
+    return StudyTable([*rows, *(Row("u", f"s{i}", 10.0 * i, 0, {METRIC: 0.7}, kind="untrained") for i in range(3))])
 
 
 def test_two_seeds_that_agree_are_followed_with_a_warning_and_two_that_do_not_are_noise():

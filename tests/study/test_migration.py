@@ -10,8 +10,9 @@ import torch
 from oodml import OodmlError, RunConfig
 from oodml.config.version1 import Stale, from_version_1
 from oodml.study import StudyConfig
+from oodml.study.grid import load_settings, plan
 from oodml.study.migration import identities_of, stale_runs
-from oodml.study.plan import load_settings, plan, stored_splits
+from oodml.study.splits import stored_splits
 from oodml.study.store import Store
 
 CARS = Path(__file__).parents[3] / "shared" / "results" / "cars196-40-epochs.tgz"

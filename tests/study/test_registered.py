@@ -9,7 +9,7 @@ import pytest
 
 import oodml
 from oodml.losses import loss_record, make_loss
-from oodml.study.engines.registered import registrations, take_in
+from oodml.study.engines.registered import register_all, registrations
 from oodml.study.store import Store
 
 MODULE = """
@@ -60,7 +60,10 @@ def test_a_script_without_a_guard_runs_once_and_its_modules_reach_the_workers(tm
     assert (told[0], told[-1], told.count("top")) == ("top", "['spread'] [[1.0]]", 1)
     store = Store(tmp_path / "study")
     (failed,) = (reason for run_id in store.names("runs") if (reason := store.failure(run_id)))
-    assert "The loss 'here' cannot reach the worker processes of the study, which do not import your script." in failed
+    assert (
+        "The loss 'here' cannot be sent to the worker processes of the study, which do not import your script."
+        in failed
+    )
     assert failed.strip().endswith("or give it an entry point, or pass workers=1.")
 
 
@@ -71,9 +74,9 @@ def test_a_name_that_was_replaced_where_no_worker_can_see_it_is_not_mistaken_for
         oodml.register_loss("margin", lambda miner, beta=1.0: None, replace=True, **facts)
         carried = registrations()
         oodml.register_loss("margin", before.factory, replace=True, **facts)  # as a worker has it
-        take_in(carried)
+        register_all(carried)
         assert loss_record("margin").default_miner == before.default_miner
-        with pytest.raises(oodml.OodmlError, match="'margin' cannot reach the worker processes"):
+        with pytest.raises(oodml.OodmlError, match="'margin' cannot be sent to the worker processes"):
             make_loss("margin", beta=2.0)
     finally:
         facts |= {"paper": before.paper, "search": before.search, "has_parameters": before.has_parameters}

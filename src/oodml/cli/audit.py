@@ -8,7 +8,7 @@ from pathlib import Path
 import typer
 
 from oodml.cli._app import app, folder_given, out, resumable
-from oodml.cli.study import show_study
+from oodml.cli.study_show import show_study
 
 
 @app.command()
@@ -36,7 +36,7 @@ def audit(
     from oodml.cli._inputs import note, open_unlabelled
     from oodml.reporting import report
     from oodml.study.audit import audit as run_audit
-    from oodml.study.results import METRIC
+    from oodml.study.leaderboard import METRIC
 
     pictures = open_unlabelled(target) if target else None
     with resumable():

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from oodml.evaluation.estimate import share_interval, share_text
+from oodml.evaluation.estimate import Estimate, share_interval, share_text
 from oodml.reporting.chart import Chart, Series, View, Views
 from oodml.reporting.material import Material
-from oodml.study.results import ranking
-from oodml.study.statistics import Estimate
+from oodml.study.leaderboard import ranking
 
 
 def ranking_chart(material: Material) -> Chart:
@@ -25,10 +22,6 @@ def ranking_chart(material: Material) -> Chart:
         what = "AGS" if rising else metric
         ranked = ranking(material.table, metric)
         bars = {method: (found.mean, _bar(material, method, found, what)) for method, found in ranked.items()}
-        untrained = material.table.untrained_over_splits(metric)
-        if material.table.adds_untrained(metric) and not np.isnan(untrained):
-            hover = [f"untrained backbone: {what} {100 * untrained:.1f}"]
-            bars["untrained"] = untrained, Series("untrained", [100 * untrained], ["untrained"], "bars", hover=hover)
         views[metric,] = View([bar for _, bar in sorted(bars.values(), key=lambda each: each[0])], f"{what} (%)", "")
     height = 110 + 34 * max(len(view.series) for view in views.values())
     title = "Summed up over all splits: AGS" if rising else "Methods compared"

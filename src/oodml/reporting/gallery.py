@@ -20,8 +20,8 @@ from oodml.data import Dataset, load_dataset
 from oodml.data.images import load_images
 from oodml.evaluation import find_neighbours
 from oodml.reporting.material import Material
-from oodml.study.results import ranking
-from oodml.study.statistics import Row
+from oodml.study.leaderboard import ranking
+from oodml.study.table import Row
 
 PICTURES = 2400  # in a page, at most: about 6 MB of small photographs
 QUERIES = 1000  # searched for failures, spread evenly over the test set …

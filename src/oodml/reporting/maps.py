@@ -11,7 +11,7 @@ from oodml.data import Dataset, load_dataset
 from oodml.reporting.chart import Chart, Series, View
 from oodml.reporting.material import Material
 from oodml.reporting.split_figures import tsne
-from oodml.study.plan import split_features
+from oodml.study.splits import split_features
 
 _POINTS = 1200  # pictures on a map; t-SNE of more takes longer than the rest of the report
 

@@ -8,14 +8,14 @@ from html import escape
 from oodml.reporting.material import Material
 from oodml.reporting.tables import estimate_text, html_table, switched
 from oodml.study.published import (
-    SideBySide,
+    PublishedComparison,
     comparable_tables,
     compare_with_published,
     matching_tables,
     published_tables,
     reading_notes,
 )
-from oodml.study.statistics import StudyTable
+from oodml.study.table import StudyTable
 
 
 def papers_tables(material: Material) -> str:
@@ -35,7 +35,7 @@ def papers_tables(material: Material) -> str:
     return switched("published table", titles, bodies)
 
 
-def _table(key: str, table: StudyTable, found: list[SideBySide]) -> str:
+def _table(key: str, table: StudyTable, found: list[PublishedComparison]) -> str:
     about = published_tables()[key]
     columns = ["method", "split", "metric", "yours", "theirs", "yours − theirs", "95 % interval"]
     differs = any(each.differs for each in found)
@@ -47,7 +47,7 @@ def _table(key: str, table: StudyTable, found: list[SideBySide]) -> str:
     )
 
 
-def _row(found: SideBySide) -> list[str]:
+def _row(found: PublishedComparison) -> list[str]:
     theirs = found.theirs
     spread = f" ± {100 * theirs.spread:.1f}" if theirs.spread else ""
     interval = "–" if math.isnan(found.low) else f"{100 * found.low:+.1f} to {100 * found.high:+.1f}"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 
 from oodml.reporting.chart import Chart, Series, View, Views
 from oodml.reporting.material import Material, mean_sd
-from oodml.study.statistics import Row
+from oodml.study.table import Row
 
 SHIFT = "shift between train and test classes (FID)"
 SCORE, GAIN = "score", "gain over untrained"
@@ -21,8 +24,7 @@ def score_chart(material: Material) -> Chart:
             means, sds = mean_sd(100 * grid)
             series = _lines(material, metric, show, means, sds)
             if show == SCORE:
-                series += [_scored_line(material, method, kind, means) for method, kind in material.scored.items()]
-                series += _untrained_line(material, metric)
+                series += _scored_lines(material, material.scored, means)
             what = metric if show == SCORE else f"{metric}, trained − untrained"
             label = f"{what} (%)" if show == SCORE else f"{what} (points)"
             views[metric, show] = View(series, SHIFT, label, note=_missing(grid, metric))
@@ -38,18 +40,16 @@ def score_chart(material: Material) -> Chart:
     )
 
 
+def _scored_lines(material: Material, kinds: Mapping[str, str], means: NDArray[np.float64]) -> list[Series]:
+    """The lines of those that were scored by the metric."""
+    scored = {method: kind for method, kind in kinds.items() if not np.isnan(means[material.style(method)]).all()}
+    return [_scored_line(material, method, kind, means) for method, kind in scored.items()]
+
+
 def _scored_line(material: Material, method: str, kind: str, means: NDArray[np.float64]) -> Series:
     place, splits = material.style(method), material.table.splits
     hover = [f"{method} ({kind}), {split}: {v:.1f}" for split, v in zip(splits, means[place], strict=True)]
-    return Series(method, material.table.fids, means[place], hover=hover, style=place)
-
-
-def _untrained_line(material: Material, metric: str) -> list[Series]:
-    if not material.table.adds_untrained(metric):
-        return []
-    values = 100 * material.table.untrained(metric)
-    hover = [f"untrained backbone, {split}: {v:.1f}" for split, v in zip(material.table.splits, values, strict=True)]
-    return [Series("untrained", material.table.fids, values, hover=hover)]
+    return Series(method, material.table.measured_fids, means[place], hover=hover, style=place)
 
 
 def difference_chart(material: Material) -> Chart | None:
@@ -70,7 +70,7 @@ def difference_chart(material: Material) -> Chart | None:
 
 def generic_chart(material: Material) -> Chart | None:
     """Encoders that were not trained here beside the best and the worst trained method (fig. 6)."""
-    if not material.scored:
+    if not material.external:
         return None
     views: Views = {}
     for metric in material.metrics:
@@ -78,14 +78,14 @@ def generic_chart(material: Material) -> Chart | None:
         order = sorted(material.trained, key=lambda m: np.nanmean(means[material.style(m)]))
         ends = {order[-1]: "best trained", order[0]: "worst trained"} if order else {}
         shown = {**material.scored, **ends}
-        series = [_scored_line(material, method, kind, means) for method, kind in shown.items()]
+        series = _scored_lines(material, shown, means)
         views[metric,] = View(series, SHIFT, f"{metric} (%)")
     return Chart(
         "generic",
         "Encoders without training here",
         views,
         {"metric": material.metrics},
-        "Generic and own encoders, scored as they are, beside the best and the worst trained method.",
+        "Encoders as they are, next to the best and the worst trained method.",
     )
 
 
@@ -108,7 +108,7 @@ def progression_chart(material: Material) -> Chart | None:
     caption = "Swaps, then removals of classes."
     if steps[0]["step"] < 0:
         caption = f"From step 0 to the right: {caption.lower()} From there to the left: swaps to easier splits."
-    if not np.isclose([s["fid"] for s in chosen], min(material.table.fids), rtol=1e-3).any():
+    if not np.isclose([s["fid"] for s in chosen], min(material.table.measured_fids), rtol=1e-3).any():
         # An audit measures its splits again, on the scale that a target without classes can be placed on.
         caption += " This FID is between class means, by which splits are built; elsewhere here it is between pictures."
     return Chart("progression", "How the splits were built", {(): view}, caption=caption)
@@ -196,12 +196,12 @@ def _lines(
             for split, value, spread in zip(table.splits, mean, sd, strict=True)
         ]
         low, high = (mean - sd, mean + sd) if sd.any() else (None, None)
-        series.append(Series(method, table.fids, mean, "line", low, high, hover, place))
+        series.append(Series(method, table.measured_fids, mean, "line", low, high, hover, place))
         if runs_too and len(table.seeds) > 1:
             rows = [row for row in material.rows(method) if metric in row.scores]
             values = [100 * _value(row, metric, show) for row in rows]
             texts = [run_text(row, f"{value:.1f}") for row, value in zip(rows, values, strict=True)]
-            fids = [row.fid for row in rows]
+            fids = [math.nan if row.fid is None else row.fid for row in rows]
             series.append(Series(method, fids, values, "points", None, None, texts, place, listed=False, faint=True))
     return series
 

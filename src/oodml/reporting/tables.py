@@ -10,10 +10,9 @@ import numpy as np
 import yaml
 
 from oodml._errors import OodmlError
-from oodml.evaluation.estimate import share_text
+from oodml.evaluation.estimate import Estimate, share_text
 from oodml.reporting.material import Material
-from oodml.study.results import ranking
-from oodml.study.statistics import Estimate
+from oodml.study.leaderboard import ranking
 
 _NOT_SETTINGS = {"split", "out", "seed", "quiet", "method"}  # of the plan, or of no consequence
 
@@ -49,13 +48,12 @@ def score_table(material: Material, metric: str) -> str:
     rows = []
     for method in sorted(table.methods, key=lambda m: -ranked[m].mean if m in ranked else 0):
         cells = [estimate_text(table.cell(metric, method, split)) for split in table.splits]
-        kind = material.scored.get(method)
-        name = f"{method} ({kind})" if kind else method
+        name = f"{method} (external)" if method in material.external else method
         rows.append([name, *([estimate_text(ags.get(method))] if ags else []), *cells])
-    if table.adds_untrained(metric):
-        over_all = [table.untrained_over_splits(metric)] if ags else []
-        rows.append(["untrained", *map(_number, [*over_all, *table.untrained(metric)])])
-    heads = [f"{split}\nFID {fid:.4g}" if fid else split for split, fid in zip(table.splits, table.fids, strict=True)]
+    heads = [
+        f"{split}\nFID {fid:.4g}" if fid is not None else split
+        for split, fid in zip(table.splits, table.fids, strict=True)
+    ]
     return html_table(["method", *(["AGS"] if ags else []), *heads], rows, f"scores-{metric}")
 
 
@@ -98,7 +96,7 @@ def made_table(material: Material) -> str:
             f"{r['dataset']['name']} ({r['dataset']['fingerprint']})" for r in results if "dataset" in r
         ),
         "splits": ", ".join(
-            f"{split} (FID {fid:.4g})" if fid else split  # one that does not say its FID stands at 0
+            split if fid is None else f"{split} (FID {fid:.4g})"
             for split, fid in zip(material.table.splits, material.table.fids, strict=True)
         ),
         "methods": ", ".join(material.table.methods),

@@ -34,8 +34,8 @@ from oodml.reporting.shift_charts import (
 from oodml.reporting.tables import comparison_table, made_table, runs_table, score_tables, settings_text
 from oodml.reporting.words import answer
 from oodml.study import load_study
-from oodml.study.statistics import StudyTable
 from oodml.study.store import open_store
+from oodml.study.table import StudyTable
 
 INTERVALS = "; ± is half the 95 % interval over seeds, [a–b] one that would go beyond 0 or 100"
 
@@ -155,6 +155,6 @@ def _subtitle(material: Material) -> str:
     count = [f"{size} {name[:-1] if size == 1 else name}" for name, size in sizes.items()]
     if runs < math.prod(sizes.values()):  # not every method has every seed
         count[-1] = f"up to {count[-1]}"
-    others = f", {len(material.scored)} scored without training" if material.scored else ""
+    others = f", {len(material.external)} scored without training" if material.external else ""
     of = f" of {table.planned}" if table.missing else ""
     return f"{' × '.join(count)}, {runs}{of} runs{others}"

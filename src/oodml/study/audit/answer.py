@@ -21,7 +21,7 @@ from oodml.config import check_backbone
 from oodml.data import Dataset
 from oodml.evaluation import evaluate
 from oodml.shift import Placement, Split, Splits, reference_splits, save_splits
-from oodml.study.audit.baselines import score_baselines, untrained_label
+from oodml.study.audit.baselines import score_baselines
 from oodml.study.audit.pictures import Opened, Pictures, describe, open_folder, read_target
 from oodml.study.audit.runs import (
     complete_runs,
@@ -36,11 +36,13 @@ from oodml.study.audit.sizing import LADDER, METHODS, Clock, Size, Sized, choose
 from oodml.study.audit.target import by_rising_shift, place
 from oodml.study.audit.words import Expectation, expectations, runner_up, target_words, verdict
 from oodml.study.forecast import forecast_file
-from oodml.study.plan import PlannedRun, keep_progression, save_plan
-from oodml.study.results import METRIC, load_study, ranking, smallest_test_set
-from oodml.study.running import prepare
-from oodml.study.statistics import TRAINED, StudyTable
+from oodml.study.grid import PlannedRun, save_plan
+from oodml.study.leaderboard import METRIC, ranking
+from oodml.study.load import load_study
+from oodml.study.run import prepare
+from oodml.study.splits import smallest_test_set, write_progression
 from oodml.study.store import AUDITED, Store
+from oodml.study.table import TRAINED, StudyTable, untrained_label
 
 LEAST_MINUTES = 0.5
 SIZED = "sized.json"
@@ -111,7 +113,7 @@ def audit(
 def _held(store: Store) -> dict[str, Any]:
     """Which pictures an earlier audit in this folder is about; empty where there is none. Something else is refused."""
     held = store.audited()
-    store.refuse_strangers("audit", [AUDITED] if held else [])
+    store.check_folder("audit", [AUDITED] if held else [])
     return held or {}
 
 
@@ -160,7 +162,7 @@ def _splits(
 ) -> tuple[list[Split], Placement]:
     """The splits of an audit of this size, and where the target stands among them."""
     built = _build(pictures, size.splits)
-    keep_progression(built, store)
+    write_progression(built, store)
     splits, placed = by_rising_shift(built, place(pictures, built, target))
     save_splits(store.root / "splits.json", splits)
     return splits, placed
@@ -175,7 +177,7 @@ def _plan(pictures: Pictures, splits: list[Split], size: Size, store: Store, not
     if missed := list(METHODS)[size.methods :]:
         notes.append(f"Not tried in the time given: {', '.join(missed)}.")
     study = study_of(pictures, splits, store.root / "splits.json", size)
-    return prepare(study, store, quiet=True, claimed=True)
+    return prepare(study, store, quiet=True, is_audit=True)
 
 
 def _build(pictures: Pictures, count: int) -> Splits:
@@ -227,7 +229,7 @@ def _expect(table: StudyTable, pictures: Pictures, use: str, split: Split) -> Ex
     shift = recall - scores["recall@1"]
     return Expectation(
         split=split.name,
-        fid=split.fid or 0.0,
+        fid=float(split.fid or 0),  # splits of an audit are always measured
         train_classes=len(split.train),
         test_classes=len(split.test),
         recall=float(recall),

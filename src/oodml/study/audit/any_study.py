@@ -14,9 +14,11 @@ from oodml.models import extract_features
 from oodml.shift import Placement
 from oodml.study.audit.pictures import Pictures, read_target
 from oodml.study.audit.target import place
-from oodml.study.encoders import splits_and_pictures
+from oodml.study.encoders import splits_and_images
 from oodml.study.forecast import forecast_file
-from oodml.study.results import METRIC, load_study, ranking, smallest_test_set
+from oodml.study.leaderboard import METRIC, ranking
+from oodml.study.load import load_study
+from oodml.study.splits import smallest_test_set
 from oodml.study.store import Store, open_store
 
 
@@ -41,7 +43,7 @@ def forecast_target(
         raise OodmlError("No method of the study has finished on every split yet: there is no curve to read.")
     if chosen not in table.methods:
         raise unknown_name("method of the study:", chosen, table.methods)
-    splits, dataset = splits_and_pictures(store, quiet)
+    splits, dataset = splits_and_images(store, quiet)
     features = extract_features(dataset, backbone, quiet=quiet)
     pictures = Pictures({}, dataset, backbone, features, np.arange(len(dataset)), 0, 0.0)
     notes: list[str] = []

@@ -11,17 +11,14 @@ from oodml.study.audit.pictures import Pictures
 from oodml.study.audit.sizing import Clock
 from oodml.study.encoders import score_splits
 from oodml.study.store import Store
-
-
-def untrained_label(backbone: str) -> str:
-    return f"untrained {backbone}"
+from oodml.study.table import EXTERNAL, UNTRAINED, untrained_label
 
 
 def score_baselines(
     pictures: Pictures, splits: list[Split], store: Store, clock: Clock, quiet: bool = False
 ) -> list[str]:
     """Score them on every split; returns notes on what was left out."""
-    _score(untrained_label(pictures.backbone), pictures.features, pictures, splits, store)
+    _score(untrained_label(pictures.backbone), UNTRAINED, pictures.features, pictures, splits, store)
     left_out = []
     for variant in (1, 2):  # EfficientNet-Lite1 and 2 take about two and three times as long as Lite0
         name = f"tf_efficientnet_lite{variant}"
@@ -30,10 +27,10 @@ def score_baselines(
         if (1 + variant) * pictures.seconds_a_view > 0.15 * clock.left:
             left_out.append(f"No time was left for the generic encoder {name}.")
             continue
-        _score(name, extract_features(pictures.dataset, name, quiet=quiet), pictures, splits, store)
+        _score(name, EXTERNAL, extract_features(pictures.dataset, name, quiet=quiet), pictures, splits, store)
     return left_out
 
 
-def _score(label: str, features: np.ndarray, pictures: Pictures, splits: list[Split], store: Store) -> None:
+def _score(label: str, kind: str, features: np.ndarray, pictures: Pictures, splits: list[Split], store: Store) -> None:
     rows = {split.name: features[pictures.dataset.indices_of(split.test)] for split in splits}
-    score_splits(store, label, "generic", pictures.dataset, splits, rows, normalise=True)
+    score_splits(store, label, kind, pictures.dataset, splits, rows, normalise=True)

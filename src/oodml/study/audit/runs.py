@@ -17,8 +17,9 @@ from oodml.shift import Split
 from oodml.study.audit.pictures import Pictures
 from oodml.study.audit.sizing import METHODS, SEEDS, Clock, Cost, Size
 from oodml.study.engines.local import LocalEngine
-from oodml.study.plan import PlannedRun, StudyConfig, plan
-from oodml.study.running import try_run
+from oodml.study.grid import PlannedRun, plan
+from oodml.study.settings import StudyConfig
+from oodml.study.status import try_run
 from oodml.study.store import Store
 
 CALIBRATION_STEPS = 10

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from oodml.shift import Placement
-from oodml.study.results import METRIC
-from oodml.study.statistics import TRAINED, Comparison, StudyTable
+from oodml.study.leaderboard import METRIC
+from oodml.study.statistics import Comparison
+from oodml.study.table import TRAINED, StudyTable
 
 FEW_CLASSES, FEWEST_FOR_AN_INTERVAL = 10, 5
 

@@ -1,4 +1,4 @@
-"""A study as a flat table for other programs: one row a run."""
+"""A study as a flat table for other programs: one row per run."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 from oodml._errors import OodmlError
 from oodml._files import atomic_file
-from oodml.study.plan import load_plan, stored_splits
-from oodml.study.statistics import StudyTable
+from oodml.study.grid import load_plan
 from oodml.study.store import Store, open_store
+from oodml.study.table import TRAINED, StudyTable
 
 SETTINGS = (
     "backbone",
@@ -27,22 +27,21 @@ SETTINGS = (
 
 
 def export_rows(folder: str | Path | Store, table: StudyTable) -> list[dict[str, Any]]:
-    """One flat dict a run: place, settings, scores (`recall@1`), `untrained/…`, `selected/…` and others, structure.
+    """One flat dict per run: labels, settings, scores (`recall@1`), `untrained/…`, `selected/…` and others, structure.
 
     The scores without a prefix are those of the table: with selection "test" the maximum of each metric, where
-    `maxima` is true; `selected/…` are all of the selected evaluation. Encoders scored without training stand at the
-    end with the columns they have.
+    `maxima` is true; `selected/…` are all of the selected evaluation. Encoders that were not trained are at the end
+    with the columns they have.
     """
     store = open_store(folder)
-    matched = {(row.method, row.split, row.seed): row for row in table.rows}
-    fids = {split.name: split.fid for split in stored_splits(store)}
+    trained = {(row.method, row.split, row.seed): row for row in table.rows if row.kind == TRAINED}
     rows: list[dict[str, Any]] = []
-    for place in load_plan(store):
-        result, found = store.result(place.id), matched.get((place.method, place.split, place.seed))
+    for entry in load_plan(store):
+        result, found = store.result(entry.id), trained.get((entry.method, entry.split, entry.seed))
         if result is None or found is None:  # a run may end after the table was read
             continue
-        row: dict[str, Any] = {"run": place.id, "kind": "trained", "method": place.method, "split": place.split}
-        row |= {"fid": fids.get(place.split), "seed": place.seed}
+        row: dict[str, Any] = {"run": entry.id, "kind": TRAINED, "method": entry.method, "split": entry.split}
+        row |= {"fid": found.fid, "seed": entry.seed}
         row |= {name: result["config"].get(name) for name in SETTINGS}
         row |= {"seconds": result["seconds"], "selected_epoch": result["selected"]["epoch"]}
         row |= {"maxima": "maxima" in result}
@@ -57,7 +56,7 @@ def export_rows(folder: str | Path | Store, table: StudyTable) -> list[dict[str,
             row |= {f"{part}/{name}": value for name, value in scores.items()}
         rows.append(row)
     for scored in table.rows:
-        if scored.kind != "trained":
+        if scored.kind != TRAINED:
             about = {"run": "", "kind": scored.kind, "method": scored.method, "split": scored.split, "fid": scored.fid}
             rows.append({**about, **scored.scores})
     return rows

@@ -17,22 +17,21 @@ import fsspec
 
 from oodml._errors import OodmlError
 from oodml._files import atomic_file, cache_root
-from oodml.study.store.folder import FAILED, RESULT, Store
+from oodml.study.store import FAILED, RESULT, Store
 
-HEARTBEAT = 20.0  # seconds between two signs of life of whoever works on a run
-STALE = 5  # heartbeats after which a claim belongs to nobody: its machine is gone
-# What is copied; the result last: it says that the others are there.
+HEARTBEAT = 20.0  # seconds between two renewals of a claim
+STALE = 5  # heartbeats after which a claim has expired: its machine is gone
+# What is copied; the result last, because it means that the others are there.
 KEPT = ("config.yaml", "metrics.jsonl", "embedder.safetensors", "embeddings.safetensors", RESULT)
 
 
 class RemoteStore(Store):
-    """Objects below a URL. Without locks two machines may, at worst, both do a run; its result stays whole."""
+    """Objects below a URL. Without locks two machines may both do a run at worst; its result stays whole."""
 
     def __init__(self, url: str, heartbeat: float = HEARTBEAT) -> None:
         self.url, self.heartbeat = url.rstrip("/"), heartbeat
         self._connect()
-        place = hashlib.sha256(self.url.encode()).hexdigest()[:16]
-        self.root = cache_root() / "studies" / place
+        self.root = cache_root() / "studies" / hashlib.sha256(self.url.encode()).hexdigest()[:16]
 
     def _connect(self) -> None:
         try:
@@ -41,7 +40,7 @@ class RemoteStore(Store):
             raise OodmlError(f"The store {self.url!r} cannot be opened: {error}") from error
 
     def __getstate__(self) -> dict[str, Any]:
-        # Connections do not travel to other processes, and another machine has another scratch folder.
+        # Connections cannot be sent to other processes, and another machine has another scratch folder.
         return {"url": self.url, "heartbeat": self.heartbeat}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -59,7 +58,7 @@ class RemoteStore(Store):
             raise OodmlError(f"{self.url}/{name} cannot be read ({error}).") from error
 
     def write(self, name: str, content: bytes) -> None:
-        """One object, put whole; where the store is a file system after all, moved into place."""
+        """One object, written whole; where the store is a file system, moved into place."""
         path = self._path(name)
         try:
             self.fs.makedirs(path.rpartition("/")[0], exist_ok=True)
@@ -83,8 +82,11 @@ class RemoteStore(Store):
             return []
         return sorted(name for name in found if not name.startswith("."))  # those are files being written
 
-    def refuse_strangers(self, kind: str, marks: Iterable[str]) -> None:
-        """Nothing is refused: who may write below a URL need not be allowed to list it."""
+    def check_folder(self, kind: str, marks: Iterable[str]) -> None:
+        """Nothing is refused: a process that may write below a URL is not always allowed to list it."""
+
+    def result(self, run_id: str) -> dict[str, Any] | None:
+        return self.read_json(self.run_file(run_id, RESULT))
 
     def publish(self, run_id: str) -> None:
         for name in KEPT:
@@ -96,7 +98,7 @@ class RemoteStore(Store):
         folder = self.folder(run_id)
         for name in names:
             if name.endswith(".safetensors") and (folder / name).exists():
-                continue  # large, and the same whoever computed it
+                continue  # large, and always the same
             content = self.read(self.run_file(run_id, name))
             if content is not None:
                 with atomic_file(folder / name) as temporary:
@@ -108,7 +110,7 @@ class RemoteStore(Store):
 
     @contextlib.contextmanager
     def claim(self, run_id: str) -> Iterator[bool]:
-        """A note with our name and the time, renewed while we live; of two who write at once the later one has it."""
+        """A file with our name and the time, renewed while we work; of two writers at once the later one has it."""
         if self.is_claimed(run_id):
             yield False
             return
@@ -136,6 +138,6 @@ class RemoteStore(Store):
 
     def _keep_signing(self, name: str, owner: str, stop: threading.Event) -> None:
         while not stop.wait(self.heartbeat):
-            # A sign of life that is lost is followed by another, whatever the driver of the store raised for it.
+            # A renewal that fails is followed by another, whatever error the driver of the store raised.
             with contextlib.suppress(Exception):
                 self._sign(name, owner)

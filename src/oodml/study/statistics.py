@@ -1,4 +1,4 @@
-"""Paired comparison of two methods over the splits and seeds of a study."""
+"""The Aggregated Generalisation Score of ooDML (Milbich et al. 2021, section 4.1), and comparisons of methods."""
 
 from __future__ import annotations
 
@@ -10,14 +10,46 @@ from numpy.typing import NDArray
 
 from oodml._errors import OodmlError
 from oodml.evaluation.estimate import estimate
-from oodml.study.statistics.ags import ags_weights
+
+
+def ags_weights(fids: Sequence[float | None]) -> NDArray[np.float64]:
+    """The weight of each split: AGS = Σ weight · score, in the order given; the weights sum to 1.
+
+    x_i = (FID_i − min) / (max − min), sorted; the trapezoidal rule gives a split half the gap to either neighbour.
+    """
+    x = np.asarray(fids, dtype=np.float64)
+    if not np.isfinite(x).all():
+        raise OodmlError("AGS needs finite FIDs: measure the shift of every split first.")
+    if np.unique(x).size < 2:
+        raise OodmlError(
+            f"AGS integrates over the shift and needs at least two different FIDs, got {np.unique(x).size}."
+        )
+    order = np.argsort(x, kind="stable")
+    gaps = np.diff(x[order]) / (x.max() - x.min())
+    weights = np.empty_like(x)
+    weights[order] = (np.append(gaps, 0) + np.insert(gaps, 0, 0)) / 2
+    return weights
+
+
+def ags(fids: Sequence[float | None], scores: Sequence[float]) -> float:
+    """Area under the curve of a score against the shift: one number over all splits.
+
+    The FIDs are sorted and min-max normalised to x in [0, 1]; AGS is the trapezoidal integral of the score over x, so
+    it stays in the range of the score. The scale of the FID does not matter, its spacing does.
+    """
+    y = np.asarray(scores, dtype=np.float64)
+    if y.ndim != 1 or y.size != len(fids):
+        raise OodmlError(f"AGS needs one score for each FID, got {len(fids)} FIDs and {y.size} scores.")
+    if not np.isfinite(y).all():
+        raise OodmlError("AGS needs finite scores: a split without a result cannot be summed up, run it first.")
+    return float(ags_weights(fids) @ y)
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """AGS(first) − AGS(second), its 95 % interval over seeds, and the sentence that says what it means.
+    """AGS(first) − AGS(second), its 95 % interval over seeds, and a sentence that explains it.
 
-    `by_seed` are the differences of the single seeds; none where neither method was trained, so that nothing varies.
+    `by_seed` are the differences of the single seeds; empty where neither method was trained, so that nothing varies.
     """
 
     first: str
@@ -33,12 +65,12 @@ class Comparison:
 
     @property
     def unanimous(self) -> bool:
-        """Whether all seeds say the same of who is ahead."""
+        """Whether the same method is ahead with every seed."""
         return len({np.sign(each) for each in self.by_seed} | {np.sign(self.difference)}) == 1
 
     @property
     def interval(self) -> str:
-        """The interval of the lead, whoever has it, in words; two seeds tell little, and that is said."""
+        """The interval of the lead in words; with two seeds, the advice to run more."""
         low, high = (self.low, self.high) if self.difference >= 0 else (-self.high, -self.low)
         more = ", and more would narrow it" if len(self.by_seed) == 2 else ""
         return f"95 % interval {100 * low:+.1f} to {100 * high:+.1f} over {len(self.by_seed)} seeds{more}"
@@ -61,16 +93,16 @@ class Comparison:
 def compare(
     first: str,
     second: str,
-    fids: Sequence[float],
+    fids: Sequence[float | None],
     first_scores: NDArray[np.float64],
     second_scores: NDArray[np.float64],
 ) -> Comparison:
     """Paired t-interval of the AGS difference; scores are (splits, seeds), the same splits and seeds for both methods.
 
-    It is over whole seeds: a seed sets the initial head and the order of the batches, and one that is good or bad on
-    every split is no rare thing. AGS is linear in the scores, so the difference of every seed is all that is needed.
-    The splits themselves are the benchmark, not a sample of one. It is what a bootstrap over seeds comes to with ever
-    more draws, once its spread is corrected for few seeds (√(n / (n − 1)), and Student's t for the normal).
+    It is over whole seeds: a seed sets the initial head and the order of the batches, and is often good or bad on every
+    split. AGS is linear in the scores, so only the difference of every seed is needed. The splits are the benchmark,
+    not a sample of one. A bootstrap over seeds has this limit, once its spread is corrected for few seeds
+    (√(n / (n − 1)), and Student's t for the normal).
     """
     a, b = np.asarray(first_scores, dtype=np.float64), np.asarray(second_scores, dtype=np.float64)
     if a.shape != b.shape or a.ndim != 2 or a.shape[0] != len(fids):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,17 +16,18 @@ from numpy.typing import NDArray
 
 from oodml._errors import OodmlError, unknown_name
 from oodml.evaluation.estimate import Estimate, estimate
-from oodml.study.statistics.ags import ags
-from oodml.study.statistics.comparison import Comparison, compare
+from oodml.study.statistics import Comparison, ags, compare
 
-TRAINED = "trained"
+TRAINED, UNTRAINED, EXTERNAL = "trained", "untrained", "external"
 
 
 @dataclass(frozen=True)
 class Row:
-    """One finished run: where it stands in the grid, what it scored, what the untrained backbone scores there.
+    """One finished run, or an encoder that was not trained here, on one split.
 
-    kind       "trained", or for an encoder that was only scored: "generic" (published weights) or "own"
+    fid        the shift of the split; None where it was not measured
+    untrained  the scores of the untrained backbone on the same split
+    kind       "trained"; "untrained": the backbone before training; "external": another encoder that was only scored
     structure  measures of the embedding space by side: {"train": {"rho": ...}, "test": {...}}
     about      how the run was made, where that is known: `backbone`, `embedding_dim`, `protocol`, `selection`, `maxima`
                (whether every metric has its own best evaluation), `epochs_between` evaluations, `discriminative`
@@ -34,7 +36,7 @@ class Row:
 
     method: str
     split: str
-    fid: float
+    fid: float | None
     seed: int
     scores: Mapping[str, float]
     untrained: Mapping[str, float] = field(default_factory=dict)
@@ -46,11 +48,11 @@ class Row:
 
 
 class StudyTable:
-    """Rows of finished runs, read as arrays (method, split, seed); splits stand in order of rising FID.
+    """Rows of finished runs, read as arrays (method, split, seed); splits are in order of rising FID.
 
-    Seeds are those of the trained methods; an encoder that was only scored has none, and stands under the first.
-    `missing` are the runs of the study's plan without a result: id to method. `known_as` are the names that a split
-    goes by because of its classes, such as "default" or "official-3"; without it a split has its own name alone.
+    Seeds are those of the trained methods; an encoder that was not trained has none, and is at the first. `missing` are
+    the runs of the study's plan without a result: ID to method. `known_as` are further names of a split, from its
+    classes, such as "default" or "official-3"; without it a split has only its own name.
     """
 
     def __init__(
@@ -67,7 +69,7 @@ class StudyTable:
         self.methods = list(dict.fromkeys(row.method for row in self.rows))
         self.kinds = {row.method: row.kind for row in self.rows}
         fids = {row.split: row.fid for row in self.rows}
-        self.splits = sorted(fids, key=lambda name: (fids[name], name))
+        self.splits = sorted(fids, key=lambda name: (math.inf if (fid := fids[name]) is None else fid, name))
         self.fids = [fids[name] for name in self.splits]
         self.seeds = sorted({row.seed for row in self.rows if row.kind == TRAINED} or {0})
 
@@ -78,31 +80,31 @@ class StudyTable:
 
     @cached_property
     def discriminative(self) -> list[str]:
-        """The trained methods that are a loss alone: no further task, distillation, regularisation or mixing."""
+        """The trained methods that are only a loss: no further task, distillation, regularisation or mixing."""
         found = {row.method for row in self.rows if row.about.get("discriminative")}
         return [method for method in self.trained if method in found]
 
     @property
     def notes(self) -> list[str]:
-        """What a reader must know of how the scores came about."""
-        told = []
+        """What a reader must know about the scores."""
+        notes = []
         tested = [row for row in self.rows if row.about.get("selection") == "test"]
         older = [row for row in tested if not row.about["maxima"]]
         if older:
-            told.append(
+            notes.append(
                 f"Scores at the best recall@1: {len(older)} of {len(tested)} runs are older than the rule that every "
                 "metric has its own maximum over the evaluations."
             )
         stale = Counter(row.about["stale"] for row in self.rows if row.about.get("stale"))
-        told += [f"{count} runs of an earlier version are stale: {why}." for why, count in stale.items()]
+        notes += [f"{count} runs of an earlier version are stale: {why}." for why, count in stale.items()]
         gaps = sorted({round(gap, 1) for row in tested if (gap := row.about["epochs_between"]) > 1})
         if gaps:
             every = f"{gaps[0]:g}" if len(gaps) == 1 else f"{gaps[0]:g} to {gaps[-1]:g}"
-            told.append(
+            notes.append(
                 f"Not evaluated every epoch, but every {every} epochs: the best of fewer evaluations is lower than "
                 "the papers' best of all epochs."
             )
-        return told
+        return notes
 
     @property
     def planned(self) -> int:
@@ -119,28 +121,34 @@ class StudyTable:
 
     @cached_property
     def metrics(self) -> list[str]:
-        """Metrics that every run carries, in the order of the first; an encoder scored elsewhere may lack some.
+        """Metrics of every trained run, in the order of the first; other encoders may lack some of them.
 
-        The standard error of one (`:se`) ranks nothing.
+        The standard error of a metric (`:se`) is not one.
         """
         rows = [row for row in self.rows if row.kind == TRAINED] or self.rows
         return [m for m in rows[0].scores if not m.endswith(":se") and all(m in row.scores for row in rows)]
 
     def split_named(self, name: str) -> str | None:
-        """The split that goes by a name: one with the classes of that name, or so called where no classes are known."""
+        """The split with the classes of that name, or of that name where its classes are unknown."""
         return next((split for split in self.splits if name in self.known_as.get(split, (split,))), None)
 
     @property
     def shifts(self) -> int:
-        """Levels of shift among the splits; of one alone nothing can be said of how methods take a growing shift."""
-        return len(set(self.fids))
+        """Levels of shift among the splits, 0 where one was not measured. Fewer than two cannot show how methods
+        generalise under a growing shift."""
+        return 0 if None in self.fids else len(set(self.fids))
+
+    @property
+    def measured_fids(self) -> list[float]:
+        """The FIDs of the splits in their order; NaN for a split whose shift was not measured."""
+        return [math.nan if fid is None else fid for fid in self.fids]
 
     def scores(self, metric: str) -> NDArray[np.float64]:
         """(method, split, seed); NaN where a run is missing."""
         return self._grid(metric, lambda row: row.scores.get(metric, np.nan))
 
     def gain(self, metric: str) -> NDArray[np.float64]:
-        """What training bought: score − score of the untrained backbone on the same split; (method, split, seed)."""
+        """Score − score of the untrained backbone on the same split; (method, split, seed)."""
         return self._grid(metric, lambda row: row.scores.get(metric, np.nan) - row.untrained.get(metric, np.nan))
 
     def structure(self, metric: str, side: str = "train") -> NDArray[np.float64]:
@@ -166,25 +174,8 @@ class StudyTable:
         """Mean over seeds, (method, split); NaN where a method has no run."""
         return mean_over_seeds(self.scores(metric))
 
-    def untrained(self, metric: str) -> NDArray[np.float64]:
-        """Scores of the untrained backbone, one a split, the mean over the runs; NaN where none measured it."""
-        by_split = np.moveaxis(self._filled(lambda row: row.untrained.get(metric, np.nan)), 1, 0)
-        return mean_over_seeds(by_split.reshape(len(self.splits), -1))
-
-    def untrained_over_splits(self, metric: str) -> float:
-        """The same summed up as methods are: AGS, or the mean over splits of one shift; NaN where a split lacks it."""
-        values = self.untrained(metric)
-        if np.isnan(values).any():
-            return float("nan")
-        return ags(self.fids, values.tolist()) if self.shifts > 1 else float(values.mean())
-
-    def adds_untrained(self, metric: str) -> bool:
-        """Whether there are scores of the untrained backbone to show beside the methods: an audit has it among them."""
-        listed = any(name.startswith("untrained ") for name in self.methods)
-        return not listed and not np.isnan(self.untrained(metric)).all()
-
     def difference_to_mean(self, metric: str, of_gain: bool = False) -> NDArray[np.float64]:
-        """Mean score (or gain) of a method minus that of the trained ones, on each split (fig. 2); (method, split)."""
+        """Mean score (or gain) minus the mean over the trained methods, on each split (fig. 2); (method, split)."""
         means = mean_over_seeds(self.gain(metric) if of_gain else self.scores(metric))
         of_trained = means[[self.methods.index(name) for name in self.trained or self.methods]]
         return means - mean_over_seeds(of_trained.T)
@@ -203,18 +194,18 @@ class StudyTable:
         """The same by the plain mean, for splits of one shift: there is nothing to integrate over."""
         return self._ranked(metric, lambda scores: float(np.mean(scores)))
 
-    def _ranked(self, metric: str, summed_up: Callable[[Sequence[float]], float]) -> dict[str, Estimate]:
+    def _ranked(self, metric: str, aggregate: Callable[[Sequence[float]], float]) -> dict[str, Estimate]:
         result = {}
         for method, grid in zip(self.methods, self.scores(metric), strict=True):
             own = grid[:, ~np.isnan(grid).all(axis=0)]
             if own.size and not np.isnan(own).any():
-                result[method] = estimate([summed_up(own[:, seed]) for seed in range(own.shape[1])])
+                result[method] = estimate([aggregate(own[:, seed]) for seed in range(own.shape[1])])
         return dict(sorted(result.items(), key=lambda item: -item[1].mean))
 
     def compare(self, metric: str, first: str, second: str) -> Comparison:
         """AGS(first) − AGS(second) over the seeds that both have on every split.
 
-        Between two encoders that were only scored nothing varies, so their difference has no interval.
+        Between two encoders that were not trained nothing varies, so their difference has no interval.
         """
         a, b = self.side_by_side(metric, first, second)
         if not a.shape[1]:
@@ -225,7 +216,7 @@ class StudyTable:
     def side_by_side(self, metric: str, first: str, second: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """(split, seed) of both, of the seeds that both have on every split.
 
-        An encoder that was only scored has no seed: its one value on a split stands against every seed of a trained
+        An encoder that was not trained has no seed: its one value on a split is compared with every seed of a trained
         method.
         """
         grid = self.scores(metric)
@@ -256,3 +247,32 @@ def mean_over_seeds(grid: NDArray[np.float64]) -> NDArray[np.float64]:
 def _repeated(grid: NDArray[np.float64]) -> NDArray[np.float64]:
     """(split, seed) with the one value of every split under every seed."""
     return np.broadcast_to(mean_over_seeds(grid)[:, None], grid.shape)
+
+
+def with_untrained(rows: Sequence[Row]) -> list[Row]:
+    """The rows, and a row for every split and backbone with the mean of its untrained scores over the runs.
+
+    Networks from scratch differ by their seed, so the untrained score of one run does not represent all.
+    """
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        if row.untrained:
+            groups.setdefault((untrained_label(row.about.get("backbone")), row.split), []).append(row)
+    added = [
+        Row(label, split, found[0].fid, 0, _mean_scores(found), kind=UNTRAINED, about=_same(found, "backbone"))
+        for (label, split), found in groups.items()
+    ]
+    return [*rows, *added]
+
+
+def untrained_label(backbone: str | None) -> str:
+    return f"untrained {backbone}" if backbone else "untrained"
+
+
+def _mean_scores(rows: Sequence[Row]) -> dict[str, float]:
+    names = [name for name in rows[0].untrained if all(name in row.untrained for row in rows)]
+    return {name: float(mean_over_seeds(np.array([row.untrained[name] for row in rows]))) for name in names}
+
+
+def _same(rows: Sequence[Row], name: str) -> dict[str, Any]:
+    return {name: rows[0].about[name]} if name in rows[0].about else {}

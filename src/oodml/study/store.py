@@ -1,22 +1,57 @@
-"""A store on this machine: a folder of run folders, locked while somebody works on one."""
+"""Where the runs of a study are: one folder per run, named by the hash of its settings.
+
+A store is a folder, or any URL that fsspec knows (s3://, gs://, …), so that machines need no common disk. A run is done
+when its result.json is there, which is written last and whole; whoever works on a run holds a claim on it.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
 import json
-from collections.abc import Iterable, Iterator
-from functools import cached_property
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
 from oodml._errors import OodmlError
 from oodml._files import as_json, atomic_file, check_holds_only, explained
-from oodml.study.store.identities import IDENTITIES, Identities
 
 EMBEDDINGS = "embeddings.safetensors"
-AUDITED = "data.json"  # which pictures an audit in this folder is about
+AUDITED = "data.json"  # which images an audit in this folder is about
 RESULT, FAILED, FEW_SHOT, TRANSFER = "result.json", "failed.json", "few_shot.json", "transfer.json"
+IDENTITIES = "identities.json"
+
+
+@dataclass(frozen=True)
+class Identities:
+    """Runs of an earlier version: their names today, or why they are stale (they would have another result today)."""
+
+    renamed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    stale: Mapping[str, str] = field(default_factory=dict)
+    _folders: Mapping[str, str] = field(init=False, repr=False)  # new name -> folder
+
+    def __post_init__(self) -> None:
+        folders = {new: old for old, names in self.renamed.items() for new in names}
+        object.__setattr__(self, "_folders", folders)
+
+    def folder(self, run_id: str) -> str:
+        """The name of the folder of a run."""
+        return self._folders.get(run_id, run_id)
+
+    @property
+    def known(self) -> set[str]:
+        return {*self.renamed, *self.stale}
+
+    def to_json(self) -> dict[str, Any]:
+        return {"renamed": {old: list(names) for old, names in self.renamed.items()}, "stale": dict(self.stale)}
+
+    @classmethod
+    def from_json(cls, held: Any) -> Identities:
+        if held is None:
+            return cls()
+        return cls({old: tuple(names) for old, names in held["renamed"].items()}, held["stale"])
 
 
 class Store:
@@ -52,12 +87,12 @@ class Store:
         found = (each.name for each in path.iterdir()) if path.is_dir() else ()
         return sorted(name for name in found if not name.startswith("."))  # those are files being written
 
-    def refuse_strangers(self, kind: str, marks: Iterable[str]) -> None:
-        """Refuse a place that holds something, but none of the files that mark a study or audit (`kind`)."""
+    def check_folder(self, kind: str, marks: Iterable[str]) -> None:
+        """Refuse a folder with other files, unless it holds one of the files that mark a study or audit (`kind`)."""
         check_holds_only(kind, self.root, marks)
 
     def audited(self) -> dict[str, Any] | None:
-        """Which pictures an audit in this place is about; None where there is no audit, or a file that has its name."""
+        """Which images an audit in this folder is about; None without an audit, or where the file is another one."""
         held = self.read_json(AUDITED)
         return held if isinstance(held, dict) and {"root", "fingerprint"} <= held.keys() else None
 
@@ -67,7 +102,7 @@ class Store:
             return None if content is None else json.loads(content)
         except ValueError as error:
             raise OodmlError(
-                f"{self.url}/{name} is damaged ({error}). Remove it and run again: what it held is computed anew."
+                f"{self.url}/{name} is damaged ({error}). Remove it and run again: its content is computed again."
             ) from error
 
     def write_json(self, name: str, value: Any) -> None:
@@ -102,8 +137,14 @@ class Store:
         return self.folder(run_id)
 
     def result(self, run_id: str) -> dict[str, Any] | None:
-        """What a finished run found; None when it has not finished."""
-        return self.read_json(self.run_file(run_id, RESULT))
+        """What a finished run found; None when it has not finished. Parsed once per process while the file is the same:
+        do not change it."""
+        path = self.root / self.run_file(run_id, RESULT)
+        try:
+            found = path.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return _parsed(path, found.st_mtime_ns, found.st_size)
 
     def failure(self, run_id: str) -> str | None:
         """Why a run failed last time, as a traceback; None when it did not."""
@@ -118,7 +159,7 @@ class Store:
 
     @contextlib.contextmanager
     def claim(self, run_id: str) -> Iterator[bool]:
-        """Whether the run is ours to work on; False while it is somebody else's. Ends with the process at latest."""
+        """Whether this process may work on the run; False while another one does. The claim ends with the process."""
         path = self.root / ".locks" / run_id
         with explained("lock", path):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -132,8 +173,25 @@ class Store:
             yield True
 
     def is_claimed(self, run_id: str) -> bool:
-        """Whether somebody works on the run now."""
+        """Whether a process works on the run now."""
         if not (self.root / ".locks" / run_id).exists():
             return False
         with self.claim(run_id) as ours:
             return not ours
+
+
+@lru_cache(maxsize=4096)
+def _parsed(path: Path, modified: int, size: int) -> Any:
+    """The content of a file of this time and size."""
+    return Store(path.parent).read_json(path.name)
+
+
+def open_store(root: str | Path | Store) -> Store:
+    """The store at a path or at a URL."""
+    if isinstance(root, Store):
+        return root
+    if "://" in str(root):
+        from oodml.study.remote_store import RemoteStore
+
+        return RemoteStore(str(root))
+    return Store(root)
