@@ -118,8 +118,8 @@ def test_a_root_leaves_the_data_set_of_the_settings_as_it_is(trained_with, tmp_p
     ("words", "message"),
     [
         (["--run", "nosuch"], "There is no folder nosuch"),
-        (["--run", "nosuch", "--device", "tpu"], "device='tpu' is none torch knows"),
-        (["--run", "nosuch", "--dataset", "glyfs"], "no data set of that name"),
+        (["--run", "nosuch", "--device", "tpu"], "device='tpu' is not a device of torch"),
+        (["--run", "nosuch", "--dataset", "glyfs"], "is not a dataset"),
         (["--run", "r", "--root", "/nonexistent"], "give --dataset too"),
         (["file.npz", "--run", "r"], "give one of them"),
         (["file.npz", "--dataset", "glyphs", "--split", "default"], "--dataset, --split say what a run is tested on"),
@@ -141,13 +141,13 @@ def test_evaluate_refuses_what_it_would_ignore(words, message):
     ],
 )
 def test_retrieval_time_refuses_sizes_that_are_none(words, message):
-    done = CliRunner().invoke(app, ["study", "retrieval-time", "--images", "20", *words])
+    done = CliRunner().invoke(app, ["retrieval-time", "--images", "20", *words])
     assert isinstance(done.exception, oodml.OodmlError) and message in str(done.exception)
 
 
 @pytest.mark.parametrize("images", ["0", "1"])
 def test_retrieval_time_needs_something_to_find(images):
-    done = CliRunner().invoke(app, ["study", "retrieval-time", "--dims", "4", "--images", images])
+    done = CliRunner().invoke(app, ["retrieval-time", "--dims", "4", "--images", images])
     assert done.exit_code == 2 and isinstance(done.exception, SystemExit)
 
 
@@ -159,7 +159,7 @@ def test_retrieval_time_needs_something_to_find(images):
         ("study", "show"),
         ("study", "leaderboard"),
         ("study", "run", "glyphs", "--out"),
-        ("study", "search", "margin", "--out"),
+        ("tune", "margin", "--out"),
         ("audit", "pictures", "--out"),
         ("demo", "--out"),
         ("splits", "show", "splits.json", "--out"),

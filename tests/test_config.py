@@ -15,7 +15,7 @@ def no_data_is_read(monkeypatch):
         raise AssertionError("settings must be checked without reading data")
 
     monkeypatch.setattr("oodml.data.load_dataset", refuse)
-    monkeypatch.setattr("oodml.data._load.load_dataset", refuse)
+    monkeypatch.setattr("oodml.data.load.load_dataset", refuse)
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ _HOME = {
     "RunConfig": "config",
     "StudyConfig": "study",
     "OodmlError": "_errors",
+    "Result": "training",
     "ags": "study",
     "audit": "auditing",
     "build_splits": "shift",
@@ -35,6 +36,7 @@ _HOME = {
     "load_dataset": "data",
     "load_embedder": "training",
     "load_splits": "shift",
+    "load_study": "study",
     "make_batch_sampler": "data",
     "make_episodes": "shift",
     "make_loss": "losses",
@@ -79,8 +81,8 @@ if TYPE_CHECKING:
     from oodml.models import extract_features, list_backbones, register_backbone
     from oodml.reporting import report
     from oodml.shift import Split, build_splits, fid, kid, load_splits, make_episodes
-    from oodml.study import StudyConfig, ags, run_study
-    from oodml.training import evaluate_pretrained, few_shot, load_embedder, train
+    from oodml.study import StudyConfig, ags, load_study, run_study
+    from oodml.training import Result, evaluate_pretrained, few_shot, load_embedder, train
 
 
 def __getattr__(name: str) -> Any:

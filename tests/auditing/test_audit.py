@@ -16,14 +16,15 @@ from oodml.auditing import run as audit_run
 from oodml.auditing.budget import Budget
 from oodml.auditing.forecast import by_rising_shift
 from oodml.auditing.images import open_folder
-from oodml.cli._pictures_in import open_pictures
+from oodml.cli._inputs import open_images
 from oodml.data import load_images
 from oodml.models import make_backbone
-from oodml.models._engines import TorchEngine
+from oodml.models.engines import TorchEngine
 from oodml.shift import Placement, Split, Spread, load_splits, shared_images
+from oodml.study.encoders import scored_on, valid_scores
 from oodml.study.engines import local
-from oodml.study.results import METRIC, scored_on, valid_scores
-from oodml.study.running import preview
+from oodml.study.leaderboard import METRIC
+from oodml.study.run import preview
 from oodml.study.store import Store
 
 
@@ -122,7 +123,7 @@ def test_its_folder_is_a_study_with_all_methods_on_all_splits(audited):
     found, out = audited
     table = oodml.study.load_study(out)
     assert set(table.trained) == {"multisimilarity", "margin"}
-    assert table.kinds["untrained tiny"] == "generic"
+    assert table.kinds["untrained tiny"] == "untrained"
     assert set(table.ags(METRIC)) == set(table.methods)
     assert table.seeds == [0, 1]
     splits = load_splits(out / "splits.json")
@@ -321,7 +322,7 @@ def test_shared_images_are_counted(cache, images, tmp_path):
     target = write_images(tmp_path / "target", 2, 3, seed=9)
     for i in range(3):
         Image.open(images / "class03" / f"{i}.png").save(target / "class00" / f"copy{i}.bmp")
-    sets = [load_images(open_pictures(str(each)), quiet=True).dataset for each in (images, target)]
+    sets = [load_images(open_images(str(each)), quiet=True).dataset for each in (images, target)]
     features = [oodml.extract_features(each, "tiny", quiet=True) for each in sets]
 
     def shared(i, j):
@@ -427,10 +428,12 @@ def test_encoders_scored_on_other_splits_are_dropped(audited, images):
     out = audited[1]
     held = json.loads((out / "scored" / "untrained-tiny.json").read_text())
     mine = out / "scored" / "mine.json"
-    mine.write_text(json.dumps({**held, "label": "mine", "kind": "own"}))
+    mine.write_text(json.dumps({**held, "label": "mine", "kind": "external"}))
     options = {"out": out, "quiet": True, "backbone": "tiny", "workers": 1}
     assert "mine" in audit(images, **options).table.methods, "the splits are the same"
-    mine.write_text(json.dumps({**held, "label": "mine", "kind": "own", "on": dict.fromkeys(held["on"], "others")}))
+    mine.write_text(
+        json.dumps({**held, "label": "mine", "kind": "external", "on": dict.fromkeys(held["on"], "others")})
+    )
     with pytest.warns(UserWarning, match="'mine' was scored on"):
         assert "mine" not in audit(images, **options).table.methods
     mine.unlink()

@@ -12,10 +12,10 @@ from oodml.evaluation import evaluate
 from oodml.reporting.words import advice_sentences, expectation_sentences, target_sentences, worth_sentences
 from oodml.shift import Placement, SharedImage, Split, Spread
 from oodml.study.advice import Expectation, advise, expectation
-from oodml.study.plan import PlannedRun
-from oodml.study.results import METRIC
-from oodml.study.statistics import Row, StudyTable
+from oodml.study.grid import PlannedRun
+from oodml.study.leaderboard import METRIC
 from oodml.study.store import Store
+from oodml.study.table import Row, StudyTable
 
 
 def test_budgets_grow_and_contain_each_other():
@@ -89,7 +89,7 @@ def standing(trained, untrained, seeds=3, noise=0.001, splits=3):
         for seed in range(seeds)
     ]
     return StudyTable(
-        [*rows, *(Row("u", f"s{i}", 10.0 * i, 0, {METRIC: untrained}, kind="generic") for i in range(splits))]
+        [*rows, *(Row("u", f"s{i}", 10.0 * i, 0, {METRIC: untrained}, kind="untrained") for i in range(splits))]
     )
 
 
@@ -127,7 +127,7 @@ def test_the_interval_is_that_of_the_lead_whoever_has_it():
 
 def two_seeds(*leads):
     rows = [Row("m", f"s{i}", 10.0 * i, seed, {METRIC: 0.7 + x}) for i in range(3) for seed, x in enumerate(leads)]
-    return StudyTable([*rows, *(Row("u", f"s{i}", 10.0 * i, 0, {METRIC: 0.7}, kind="generic") for i in range(3))])
+    return StudyTable([*rows, *(Row("u", f"s{i}", 10.0 * i, 0, {METRIC: 0.7}, kind="untrained") for i in range(3))])
 
 
 def advised(*leads):
@@ -154,7 +154,7 @@ def test_methods_do_not_lead_in_two_orders():
     """Over all seeds one may lead, and the other over those that both have."""
     rows = [Row("a", f"s{i}", 10.0 * i, seed, {METRIC: x}) for i in range(3) for seed, x in enumerate((0.7, 0.9))]
     rows += [Row("b", f"s{i}", 10.0 * i, 0, {METRIC: 0.71}) for i in range(3)]
-    rows += [Row("u", f"s{i}", 10.0 * i, 0, {METRIC: 0.5}, kind="generic") for i in range(3)]
+    rows += [Row("u", f"s{i}", 10.0 * i, 0, {METRIC: 0.5}, kind="untrained") for i in range(3)]
     assert advice_sentences(advise(StudyTable(rows), "u"))[1] == (
         "Among the methods: a and b cannot be distinguished, a leads over all of its seeds and b over those that both "
         "have."
@@ -198,7 +198,7 @@ def test_no_interval_over_few_classes_or_over_classes_that_score_alike(classes, 
     dataset = SimpleNamespace(labels=labels, indices_of=lambda names: np.arange(len(labels)))
     scores = evaluate(features, labels, ["recall@1"], normalise=True)
     assert (scores["recall@1"] == 1.0) == (noise < 1)
-    table = StudyTable([Row("u", "s", 1.0, 0, {"recall@1": scores["recall@1"], METRIC: 0.5}, kind="generic")])
+    table = StudyTable([Row("u", "s", 1.0, 0, {"recall@1": scores["recall@1"], METRIC: 0.5}, kind="untrained")])
     found = expectation(table, "u", split, dataset, features)
     assert (found.low, found.high) == (None, None)
     assert (found.recall, found.matched) == (scores["recall@1"], 0.5)

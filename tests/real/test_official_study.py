@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 import oodml
-from oodml.study.plan import OfficialSplits, official_splits
 from oodml.study.presets import load_preset
 from oodml.study.published import published_fids
+from oodml.study.settings import OfficialSplits
+from oodml.study.splits import official_splits
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
 FILE = SHARED / "oodml_official_splits.json"

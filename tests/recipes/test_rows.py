@@ -18,10 +18,9 @@ from oodml.methods import Context, make_method, method_record, method_spec
 from oodml.methods.s2sd import VARIANTS
 from oodml.models import list_backbones
 from oodml.recipes import Setup, as_dict, recipe
-from oodml.study.plan import StudyConfig
-from oodml.study.plan.grid import method_settings, points, with_teacher
-from oodml.study.plan.settings import teacher_label
+from oodml.study.grid import method_settings, points, with_teacher
 from oodml.study.presets import presets
+from oodml.study.settings import StudyConfig, teacher_label
 
 RESNET18, RESNET50, RESNET101 = (f"resnet{layers}.tv_in1k" for layers in (18, 50, 101))  # ooDML, supplement B
 UNREGISTERED = ("bninception", "googlenet")

@@ -23,8 +23,9 @@ from oodml.reporting.shift_charts import GAIN, SCORE, difference_chart, progress
 from oodml.reporting.split_figures import map_charts
 from oodml.reporting.study_page import build_sections
 from oodml.study.correlations import structure_correlation
-from oodml.study.statistics import Row, StudyTable, ags
+from oodml.study.statistics import ags
 from oodml.study.store import Store
+from oodml.study.table import Row, StudyTable
 
 # Machado, Oliveira and Fernandes (2009), severity 1: how colours look without one kind of cone.
 SEEN = {

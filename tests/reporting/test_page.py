@@ -12,8 +12,8 @@ import oodml
 from oodml._errors import OodmlError
 from oodml.cli.report import report_command
 from oodml.reporting import report
-from oodml.study.statistics import Row, StudyTable
 from oodml.study.store import Store
+from oodml.study.table import Row, StudyTable
 
 
 def plain_table(best="margin", fids=(5.0, 30.0)):

@@ -5,7 +5,7 @@ import pytest
 
 from oodml.reporting.report_data import read_report_data
 from oodml.reporting.words import _lead, answer
-from oodml.study.statistics import Row, StudyTable
+from oodml.study.table import Row, StudyTable
 
 FIDS = (10.0, 40.0, 90.0)
 
@@ -91,8 +91,8 @@ def lead_on_one_split(*rows):
 
 def test_an_encoder_on_one_split_stands_against_every_seed_of_a_trained_method():
     seeds = [("m", seed, 0.9 + seed / 1000, "trained") for seed in range(5)]
-    assert "It is 40.2 ± 0.2 points ahead of own." in lead_on_one_split(("own", 0, 0.5, "own"), *seeds)
-    alone = lead_on_one_split(("own", 0, 0.5, "own"), ("other", 0, 0.4, "generic"))
+    assert "It is 40.2 ± 0.2 points ahead of own." in lead_on_one_split(("own", 0, 0.5, "external"), *seeds)
+    alone = lead_on_one_split(("own", 0, 0.5, "external"), ("other", 0, 0.4, "external"))
     assert "10.0 points ahead of other; neither was trained" in alone
 
 
@@ -112,7 +112,7 @@ def test_methods_that_lack_a_split_are_not_ranked():
 @pytest.mark.parametrize("seeds", [(1, 2), (0, 1)])
 def test_an_encoder_scored_once_may_lead_the_trained_ones(seeds):
     """It has no seeds, whatever those of the trained methods are: nothing is said about a change of its lead."""
-    rows = [Row("SwAV", f"s{i}", fid, 0, {"recall@1": 0.9}, kind="generic") for i, fid in enumerate(FIDS)]
+    rows = [Row("SwAV", f"s{i}", fid, 0, {"recall@1": 0.9}, kind="external") for i, fid in enumerate(FIDS)]
     rows += [Row("m", f"s{i}", f, s, {"recall@1": 0.5 + s / 999}) for i, f in enumerate(FIDS) for s in seeds]
     text = " ".join(answer(read_report_data(StudyTable(rows), None, None, None)))
     assert text == "SwAV generalises best: AGS 90.0 (recall@1)."

@@ -12,16 +12,16 @@ import pytest
 from oodml._files import write_json
 from oodml.data import ArraySource, Transforms, build_dataset, register_dataset
 from oodml.shift import Split, save_splits
-from oodml.study import follow
 from oodml.study.engines import execute as study_execute
-from oodml.study.plan import PlannedRun, StudyConfig
-from oodml.study.running import run_study
+from oodml.study.grid import PlannedRun
+from oodml.study.run import run_study
+from oodml.study.settings import StudyConfig
 
 CLASSES = [f"class{i}" for i in range(12)]
 
 
 def make_noise():
-    """Twelve classes of coloured noise, learnt in a few steps."""
+    """Twelve classes of coloured noise, trained in a few steps."""
     rng = np.random.default_rng(0)
     base = rng.integers(40, 215, (12, 1, 1, 3))
     pixels = np.concatenate([np.clip(b + rng.integers(-40, 40, (6, 32, 32, 3)), 0, 255) for b in base])
@@ -29,7 +29,7 @@ def make_noise():
     small = Transforms(size=32, short_side=32)  # the default enlarges every picture to a photograph's size
     made = build_dataset("noise", source, [name for name in CLASSES for _ in range(6)], transforms=small)
     register_dataset("noise", lambda: made, replace=True, summary="Coloured noise for a test.")
-    follow._loaded.cache_clear()
+    study_execute._loaded.cache_clear()
     return made
 
 

@@ -5,7 +5,8 @@ import pytest
 from scipy import stats
 
 import oodml
-from oodml.study.statistics import Comparison, ags_weights, compare, estimate
+from oodml.evaluation.estimate import estimate
+from oodml.study.statistics import Comparison, ags_weights, compare
 
 
 def test_the_interval_is_scipys_t_interval():

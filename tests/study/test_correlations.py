@@ -5,7 +5,7 @@ import pytest
 
 import oodml
 from oodml.study.correlations import rank_correlation, structure_correlation, structure_correlations, trend
-from oodml.study.statistics import Row, StudyTable
+from oodml.study.table import Row, StudyTable
 
 
 def table(seed=0, methods=6, seeds=2, slope=0.02, noise=0.002):
@@ -20,7 +20,7 @@ def table(seed=0, methods=6, seeds=2, slope=0.02, noise=0.002):
                 score = level + slope * scale * own + rng.normal(0, noise)
                 structure = {"train": {"rho": rho, "flat": 1.0}}
                 rows.append(Row(f"m{m}", f"s{s}", 10.0 * s, run, {"recall@1": score}, structure=structure))
-    rows += [Row("generic", f"s{s}", 10.0 * s, 0, {"recall@1": 0.1}, kind="generic") for s in range(3)]
+    rows += [Row("generic", f"s{s}", 10.0 * s, 0, {"recall@1": 0.1}, kind="external") for s in range(3)]
     return StudyTable(rows)
 
 

@@ -5,7 +5,7 @@ import pytest
 
 import oodml
 from oodml.study.forecast import forecast, forecast_file, leave_one_out, study_errors
-from oodml.study.statistics import Row, StudyTable
+from oodml.study.table import Row, StudyTable
 
 
 def test_it_interpolates_between_the_measured_splits():

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import oodml
-from oodml.study.results import as_markdown, leaderboard, ranking
-from oodml.study.statistics import Row, StudyTable
+from oodml.study.leaderboard import as_markdown, leaderboard, ranking
+from oodml.study.table import Row, StudyTable
 
 
 def table(splits=4, seeds=3, skip=()):
@@ -20,7 +20,8 @@ def table(splits=4, seeds=3, skip=()):
         if (method, i) not in skip
     ]
     own = [
-        Row("mine", f"s{i}", 10.0 * i, 0, {"recall@1": 0.85 - 0.04 * i, "nmi": 0.4}, kind="own") for i in range(splits)
+        Row("mine", f"s{i}", 10.0 * i, 0, {"recall@1": 0.85 - 0.04 * i, "nmi": 0.4}, kind="external")
+        for i in range(splits)
     ]
     return StudyTable([*rows, *own])
 
@@ -30,7 +31,7 @@ def test_every_metric_is_ranked_by_ags_and_is_plain_json():
     standing = board["metrics"]["recall@1"]
     assert [(row["rank"], row["method"], row["kind"]) for row in standing["ranking"]] == [
         (1, "a", "trained"),
-        (2, "mine", "own"),
+        (2, "mine", "external"),
         (3, "b", "trained"),
     ]
     expected = table().ags("recall@1")["a"]

@@ -10,16 +10,15 @@ import pytest
 import torch
 
 from oodml.study.engines import execute as study_execute
-from oodml.study.engines import limit, local
-from oodml.study.engines.limit import stopping_after
-from oodml.study.engines.local import LocalEngine
+from oodml.study.engines import local
+from oodml.study.engines.local import LocalEngine, stopping_after
 from oodml.study.store import Store
 
 
 def test_time_that_is_up_is_said_again_to_whoever_did_not_listen(monkeypatch):
     """An exception that is raised while a thread is being started may end as another one, which a run takes for its
     own failure: an audit of one minute once went on for three."""
-    monkeypatch.setattr(limit, "AGAIN", 0.1)
+    monkeypatch.setattr(local, "REPEAT_SECONDS", 0.1)
     began = time.monotonic()
     with stopping_after(0.05):
         with contextlib.suppress(BaseException):
@@ -34,7 +33,7 @@ def test_time_that_is_up_is_said_again_to_whoever_did_not_listen(monkeypatch):
 
 
 def test_what_cleans_up_is_left_to_end(monkeypatch):
-    monkeypatch.setattr(limit, "AGAIN", 0.02)
+    monkeypatch.setattr(local, "REPEAT_SECONDS", 0.02)
     cleaned = []
 
     @contextlib.contextmanager

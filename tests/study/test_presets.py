@@ -8,10 +8,9 @@ import yaml
 import oodml
 from oodml.recipes import grids
 from oodml.shift import Split, save_splits
-from oodml.study.engines.packing import CONTEXT, SHARE, Packing, size_of
-from oodml.study.plan import load_plan, plan
-from oodml.study.presets import HEADER, load_preset, presets
-from oodml.study.presets._needs import needs
+from oodml.study.engines.local import CONTEXT, SHARE, Packing, size_of
+from oodml.study.grid import load_plan, plan
+from oodml.study.presets import HEADER, load_preset, needs, presets
 from oodml.study.published import published_tables
 from oodml.study.store import Store
 from oodml.training.sets import choose_split
@@ -98,35 +97,35 @@ SMALL, LARGE = ("tiny",), ("resnet50",)
 
 def test_a_run_of_unknown_size_has_a_gpu_alone():
     packing = Packing({"cuda:0": 80 * GIB, "cuda:1": 80 * GIB})
-    assert packing.place(SMALL, []) in ("cuda:0", "cuda:1")
-    assert packing.place(SMALL, [("cuda:0", SMALL)]) == "cuda:1"
-    assert packing.place(SMALL, [("cuda:0", SMALL), ("cuda:1", LARGE)]) is None
+    assert packing.choose_device(SMALL, []) in ("cuda:0", "cuda:1")
+    assert packing.choose_device(SMALL, [("cuda:0", SMALL)]) == "cuda:1"
+    assert packing.choose_device(SMALL, [("cuda:0", SMALL), ("cuda:1", LARGE)]) is None
 
 
 def test_known_runs_are_packed_until_the_memory_is_full():
     packing = Packing({"cuda:0": 80 * GIB})
-    packing.learn(SMALL, 10 * GIB)
+    packing.record(SMALL, 10 * GIB)
     tenants = []
-    while (device := packing.place(SMALL, tenants)) is not None:
+    while (device := packing.choose_device(SMALL, tenants)) is not None:
         tenants.append((device, SMALL))
     assert len(tenants) == int(SHARE * 80 * GIB // (10 * GIB + CONTEXT)) == 6
-    packing.learn(SMALL, 30 * GIB)  # one needed more: fewer fit from now on
-    assert packing.place(SMALL, tenants[:2]) is None
+    packing.record(SMALL, 30 * GIB)  # one needed more: fewer fit from now on
+    assert packing.choose_device(SMALL, tenants[:2]) is None
 
 
 def test_the_emptier_gpu_is_taken_and_strangers_are_not_joined():
     packing = Packing({"cuda:0": 40 * GIB, "cuda:1": 80 * GIB})
-    packing.learn(SMALL, 10 * GIB)
-    assert packing.place(SMALL, []) == "cuda:1"
-    assert packing.place(SMALL, [("cuda:1", LARGE)]) == "cuda:0"
-    assert packing.place(LARGE, [("cuda:0", SMALL)]) == "cuda:1"
+    packing.record(SMALL, 10 * GIB)
+    assert packing.choose_device(SMALL, []) == "cuda:1"
+    assert packing.choose_device(SMALL, [("cuda:1", LARGE)]) == "cuda:0"
+    assert packing.choose_device(LARGE, [("cuda:0", SMALL)]) == "cuda:1"
 
 
 def test_a_run_larger_than_any_gpu_still_gets_one_alone():
     packing = Packing({"cuda:0": 10 * GIB})
-    packing.learn(LARGE, 20 * GIB)
-    assert packing.place(LARGE, []) == "cuda:0"
-    assert packing.place(LARGE, [("cuda:0", LARGE)]) is None
+    packing.record(LARGE, 20 * GIB)
+    assert packing.choose_device(LARGE, []) == "cuda:0"
+    assert packing.choose_device(LARGE, [("cuda:0", LARGE)]) is None
 
 
 def test_runs_of_one_size_agree_in_it():

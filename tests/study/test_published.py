@@ -16,20 +16,21 @@ import oodml
 from oodml.shift import Split, names_by_content, official_at_hand, save_splits
 from oodml.study import load_study
 from oodml.study.correlations import structure_correlation
+from oodml.study.export import export_rows
+from oodml.study.leaderboard import as_markdown, leaderboard
 from oodml.study.presets import presets
 from oodml.study.published import (
+    UNTRAINED_IN_PAPERS,
     comparable_tables,
     compare_with_published,
     matching_tables,
+    own_label,
     published,
     published_fids,
     published_tables,
     reading_notes,
 )
-from oodml.study.published.labels import UNTRAINED, own_label
-from oodml.study.results import as_markdown, leaderboard
-from oodml.study.results.export import export_rows
-from oodml.study.statistics import Row, StudyTable
+from oodml.study.table import Row, StudyTable
 
 PER_SPLIT = ("oodml-s4", "oodml-s5", "oodml-s6")
 
@@ -391,7 +392,7 @@ UNREACHED = {
         **dict.fromkeys((f"{name} · ResNet50-512" for name in ("EPSHN", "NormSoft", "DiVA")), QUOTED),
         **dict.fromkeys((f"{name} · Inception-BN-512" for name in ("DiVA", "Softtriple*", "Multisimilarity*")), QUOTED),
     },
-    "s2sd-3": dict.fromkeys((f"d{2**i}" for i in range(5, 12)), "seconds: `oodml study retrieval-time`"),
+    "s2sd-3": dict.fromkeys((f"d{2**i}" for i in range(5, 12)), "seconds: `oodml retrieval-time`"),
     "sharing-4": dict.fromkeys(
         (f"{loss} · original" for loss in ("Triplet (S)", "NPair", "ProxyNCA", "Margin")), TAKEN
     ),
@@ -434,7 +435,7 @@ def test_every_published_row_is_reached_by_a_preset_or_has_a_reason():
     unreached = defaultdict(set)
     for table, about in published_tables().items():
         for dataset, row in {(p.dataset, p.method) for p in published(table)}:
-            if row != UNTRAINED and not any(stands_for(s, table, row, about) for s in by_dataset[dataset]):
+            if row != UNTRAINED_IN_PAPERS and not any(stands_for(s, table, row, about) for s in by_dataset[dataset]):
                 unreached[table].add(row)
     assert unreached == {table: set(rows) for table, rows in UNREACHED.items()}
 

@@ -17,13 +17,14 @@ import oodml
 from oodml import OodmlError
 from oodml.data import ArraySource, build_dataset, register_dataset
 from oodml.shift import Split, load_splits, save_splits
-from oodml.study import follow as study_follow
 from oodml.study import load_study
 from oodml.study.engines import execute as study_execute
-from oodml.study.follow import few_shot_table, transfer_table
-from oodml.study.plan import StudyConfig, load_plan, load_settings, plan, split_features
+from oodml.study.grid import load_plan, load_settings, plan
+from oodml.study.load import few_shot_table, transfer_table
 from oodml.study.presets import load_preset_or_file
-from oodml.study.running import prepare
+from oodml.study.run import prepare
+from oodml.study.settings import StudyConfig
+from oodml.study.splits import split_features
 from oodml.study.store import Store
 from oodml.training import EpisodeScore, FewShot, transfer
 from oodml.training.pretrained import PUBLISHED
@@ -66,7 +67,7 @@ def test_a_folder_of_another_data_set_is_refused_and_left_as_it_is(replay, study
     folder = tmp_path / "study"
     oodml.run_study(study(methods=["margin"]), folder, quiet=True)
     before = {path: path.read_bytes() for path in folder.glob("[a-z]*.*")}
-    with pytest.raises(oodml.OodmlError, match=r"holds the study 'study' of data set noise; give --out a folder"):
+    with pytest.raises(oodml.OodmlError, match=r"holds the study 'study' of dataset noise; give --out another folder"):
         oodml.run_study(study(dataset="glyphs", splits="default"), folder, quiet=True)
     assert before == {path: path.read_bytes() for path in folder.glob("[a-z]*.*")}
     again = study(dataset={"name": "noise"}, methods=["contrastive"], seeds=[0], name="renamed")
@@ -76,7 +77,7 @@ def test_a_folder_of_another_data_set_is_refused_and_left_as_it_is(replay, study
 
 def test_the_folder_of_an_audit_that_had_not_planned_yet_is_refused(noise, study, tmp_path):
     Store(tmp_path).write_json("data.json", {"root": "/my/pictures", "fingerprint": "cafe"})
-    with pytest.raises(oodml.OodmlError, match=r"holds an audit of /my/pictures, .*; give --out a folder of its own"):
+    with pytest.raises(oodml.OodmlError, match=r"holds an audit of /my/pictures, .*; give --out another folder"):
         oodml.run_study(study(), tmp_path, quiet=True)
     assert [path.name for path in tmp_path.iterdir()] == ["data.json"]
 
@@ -200,7 +201,8 @@ def test_ids_depend_on_what_is_computed_and_on_nothing_else(noise, study, splits
 def test_ids_are_the_same_in_another_process_and_whatever_the_order_of_keys():
     """A study that goes on tomorrow, or on another machine, must find its runs."""
     code = (
-        "from oodml.study.plan import StudyConfig, plan; from oodml.shift import Split; import sys, json;"
+        "from oodml.study.settings import StudyConfig; from oodml.study.grid import plan;"
+        "from oodml.shift import Split; import sys, json;"
         "study = StudyConfig(**json.loads(sys.argv[1]));"
         "print([run.id for run in plan(study, [Split(['b', 'a'], ['d', 'c'], name='any', fid=3.0)])])"
     )
@@ -292,7 +294,7 @@ def test_settings_and_methods_make_axes_with_their_own_settings(noise, study, sp
 
 def test_a_folder_is_read_without_its_data_set(trained, monkeypatch):
     table = load_study(trained)
-    monkeypatch.setattr("oodml.data._load.DATASETS", None)  # whoever asks for a data set now fails
+    monkeypatch.setattr("oodml.data.load.REGISTRY", None)  # whoever asks for a data set now fails
     again = load_study(trained)
     assert again.splits == table.splits == ["easy", "hard"]
     np.testing.assert_array_equal(again.scores("recall@1:matched"), table.scores("recall@1:matched"))
@@ -330,7 +332,7 @@ def test_what_follows_a_run_can_be_asked_for_later(others, study, trained, tmp_p
     assert adapted.splits == ["easy", "hard"]
     elsewhere = transfer_table(folder)
     assert set(elsewhere.splits) == {"others (easy)", "others (hard)"}
-    assert elsewhere.methods == ["margin", "margin · untrained", *adapted.methods]
+    assert elsewhere.methods == ["margin", *adapted.methods, "untrained tiny"]
     for row in elsewhere.rows:
         place = next(each for each in load_plan(Store(folder)) if f"others ({each.split})" == row.split)
         held = json.loads((folder / "runs" / place.id / "transfer.json").read_text())["others"]
@@ -365,12 +367,12 @@ def followed(study, trained, splits, tmp_path, monkeypatch):
 
     monkeypatch.setattr("oodml.training.few_shot", few_shot)
     monkeypatch.setattr(sys.modules["oodml.training.transfer"], "transfer", transfer)
-    monkeypatch.setattr(study_follow, "shared_dataset", lambda spec: spec)
+    monkeypatch.setattr(study_execute, "shared_dataset", lambda spec: spec)
 
     def follow(**changes):
         (run, _) = plan(study(methods=["margin"], **changes), list(load_splits(splits)))
         asked.clear()
-        study_follow.follow(run, Store(folder), "cpu")
+        study_execute.adapt(run, Store(folder), "cpu")
         return list(asked), Store(folder).read_json(f"runs/{run.id}/transfer.json")
 
     return follow
@@ -415,8 +417,9 @@ def test_a_table_of_what_nobody_asked_for_is_refused(trained):
 def test_generic_encoders_stand_beside_the_methods(replay, study, tmp_path):
     settings = study(methods=["margin"], generic=["tf_efficientnet_lite0"])
     table = oodml.run_study(settings, tmp_path / "study", quiet=True)
-    assert table.kinds == {"margin": "trained", "tf_efficientnet_lite0": "generic"}
-    assert set(table.ags("recall@1:matched")) == set(table.methods)
+    assert table.kinds == {"margin": "trained", "untrained tiny": "untrained", "tf_efficientnet_lite0": "external"}
+    assert set(table.ags("recall@1:matched")) == {"margin", "tf_efficientnet_lite0"}
+    assert set(table.ags("recall@1")) == set(table.methods)
 
 
 def test_generic_encoders_are_scored_again_when_the_splits_change_under_their_names(noise, study, splits, tmp_path):

@@ -12,11 +12,11 @@ import oodml
 from oodml.data import ArraySource, build_dataset, register_dataset
 from oodml.shift import Split, save_splits
 from oodml.study import load_study
-from oodml.study.encoders import score_study
-from oodml.study.encoders.embeddings import embed_pictures, find_encoder, read_embeddings
-from oodml.study.plan import StudyConfig, save_plan
-from oodml.study.results import scored_file
-from oodml.study.running import prepare
+from oodml.study.embeddings import embed_images, find_encoder, read_embeddings
+from oodml.study.encoders import score_encoder, scored_file
+from oodml.study.grid import save_plan
+from oodml.study.run import prepare
+from oodml.study.settings import StudyConfig
 from oodml.study.store import Store
 
 CLASSES = [f"class{i}" for i in range(8)]
@@ -57,33 +57,33 @@ def study(tmp_path, dataset, splits):
 
 
 def test_a_function_is_scored_on_every_split_and_enters_the_table(study, dataset, splits):
-    held = score_study(study, "colour mean", mean_colour, quiet=True)
+    held = score_encoder(study, mean_colour, "colour mean", quiet=True)
     for split in splits:
         rows = dataset.indices_of(split.test)
         expected = oodml.evaluate(mean_colour([dataset.image(i) for i in rows]), dataset.labels[rows], match=(3, 5))
         assert held["splits"][split.name] == pytest.approx(dict(expected))
     assert json.loads((study / "scored" / "colour-mean.json").read_text()) == held
     table = load_study(study)
-    assert table.kinds == {"colour mean": "own"}
+    assert table.kinds == {"colour mean": "external"}
     assert table.splits == ["easy", "hard"]
     assert "colour mean" in table.ags("recall@1:matched")
 
 
 def test_an_encoder_may_give_half_precision(study):
-    exact = score_study(study, "exact", lambda pictures: mean_colour(pictures) // 1, quiet=True)
-    half = score_study(study, "half", lambda x: torch.from_numpy(mean_colour(x) // 1).bfloat16(), quiet=True)
+    exact = score_encoder(study, lambda pictures: mean_colour(pictures) // 1, "exact", quiet=True)
+    half = score_encoder(study, lambda x: torch.from_numpy(mean_colour(x) // 1).bfloat16(), "half", quiet=True)
     assert half["splits"] == exact["splits"], "whole numbers up to 256 are exact in bfloat16"
 
 
 def test_scores_on_other_splits_of_the_same_names_are_left_out_and_said_so(study, splits):
-    score_study(study, "colour", mean_colour, quiet=True)
+    score_encoder(study, mean_colour, "colour", quiet=True)
     save_splits(study / "splits.json", [splits[0], replace(splits[1], test=CLASSES[1:4])])
     with pytest.warns(UserWarning, match=r"other splits than 'colour' was scored on"):
         assert load_study(study).splits == ["easy"]
     save_plan([], Store(study), match=(2, 4))
     with pytest.warns(UserWarning, match="other splits"), pytest.raises(oodml.OodmlError, match="No run"):
         load_study(study)
-    held = score_study(study, "colour", mean_colour, quiet=True)
+    held = score_encoder(study, mean_colour, "colour", quiet=True)
     assert held["match"] == [2, 4], "as the runs of the study are reduced"
     assert load_study(study).splits == ["easy", "hard"]
 
@@ -96,7 +96,7 @@ def test_a_picture_is_embedded_once_however_many_splits_test_on_it(dataset, spli
         seen.append(len(pictures))
         return mean_colour(pictures)
 
-    rows = embed_pictures(counting, dataset, overlapping, batch_size=7, quiet=True)
+    rows = embed_images(counting, dataset, overlapping, batch_size=7, quiet=True)
     assert sum(seen) == 40
     wanted = dataset.indices_of(overlapping[2].test)
     np.testing.assert_array_equal(rows["third"], mean_colour([dataset.image(i) for i in wanted]))
@@ -127,12 +127,12 @@ def test_files_in_every_form_mean_the_same(study, dataset, splits, tmp_path, for
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"embeddings": np.zeros((19, 2))}, "19 embeddings for 20 pictures"),
+        ({"embeddings": np.zeros((19, 2))}, "19 embeddings for 20 images"),
         ({"vectors": np.zeros((20, 2))}, "expected `embeddings`"),
         ({"embeddings": np.full((20, 2), np.nan)}, "NaN"),
-        ({"embeddings": np.zeros((20, 2)), "indices": np.arange(20)}, "lacks 20 of 20 pictures"),
-        ({"embeddings": np.zeros((20, 2)), "indices": np.arange(30, 50)}, "positions in the data set"),
-        ({"embeddings": np.zeros((20, 2)), "paths": np.array(["x"] * 20)}, "'x' is no picture"),
+        ({"embeddings": np.zeros((20, 2)), "indices": np.arange(20)}, "lacks 20 of 20 images"),
+        ({"embeddings": np.zeros((20, 2)), "indices": np.arange(30, 50)}, "positions in the dataset"),
+        ({"embeddings": np.zeros((20, 2)), "paths": np.array(["x"] * 20)}, "'x' is not an image"),
         ({"embeddings": np.zeros((20, 2)), "labels": np.arange(20)}, "in another order"),
         ({"embeddings": np.zeros(20)}, "shape"),
     ],
@@ -151,7 +151,7 @@ def test_a_missing_split_a_missing_study_and_a_broken_file_are_named(study, data
     with pytest.raises(oodml.OodmlError, match="cannot be read"):
         read_embeddings(tmp_path, dataset, splits[:1])
     with pytest.raises(oodml.OodmlError, match="holds no study"):
-        score_study(tmp_path / "nothing", "x", mean_colour)
+        score_encoder(tmp_path / "nothing", mean_colour, "x")
     assert not (study / "scored").exists()
 
 
@@ -165,7 +165,7 @@ def test_a_missing_split_a_missing_study_and_a_broken_file_are_named(study, data
 )
 def test_a_wrong_function_is_refused_and_nothing_is_written(study, encoder, message):
     with pytest.raises(oodml.OodmlError, match=message):
-        score_study(study, "x", encoder, quiet=True)
+        score_encoder(study, encoder, "x", quiet=True)
     assert not (study / "scored").exists()
 
 
@@ -174,8 +174,8 @@ def stumbling(pictures):
 
 
 def test_a_function_that_fails_is_named_with_its_error(study):
-    with pytest.raises(oodml.OodmlError, match=r"encoder .*:stumbling failed on 20 pictures: KeyError: 'weights'"):
-        score_study(study, "x", stumbling, batch_size=20, quiet=True)
+    with pytest.raises(oodml.OodmlError, match=r"encoder .*:stumbling failed on 20 images: KeyError: 'weights'"):
+        score_encoder(study, stumbling, "x", batch_size=20, quiet=True)
     assert not (study / "scored").exists()
 
 
@@ -206,7 +206,7 @@ def test_labels_become_file_names(tmp_path):
 def test_labels_that_differ_little_are_kept_apart(study):
     for _ in range(2):
         for label in ("a b", "a-b", "a/b"):
-            score_study(study, label, mean_colour, quiet=True)
+            score_encoder(study, mean_colour, label, quiet=True)
     assert sorted(load_study(study).methods) == ["a b", "a-b", "a/b"]
     assert len(load_study(study).rows) == 6
 
@@ -216,9 +216,9 @@ def test_a_label_of_a_method_and_a_method_of_a_label_are_refused(study, dataset,
     save_splits(tmp_path / "splits.json", splits)
     prepare(StudyConfig(**settings), Store(study), quiet=True)
     with pytest.raises(oodml.OodmlError, match="'margin' is a method that the study trains; give the encoder another"):
-        score_study(study, "margin", mean_colour, quiet=True)
+        score_encoder(study, mean_colour, "margin", quiet=True)
     assert not (study / "scored").exists()
-    score_study(study, "mine", mean_colour, quiet=True)
+    score_encoder(study, mean_colour, "mine", quiet=True)
     for label, more in (("mine", {}), ("tiny", {"generic": ["tiny"]})):
         changed = StudyConfig(**{**settings, "methods": {label: "margin"}, **more})
         with pytest.raises(oodml.OodmlError, match=f"'{label}' is an encoder that the study scores"):
@@ -228,22 +228,22 @@ def test_a_label_of_a_method_and_a_method_of_a_label_are_refused(study, dataset,
 def test_the_commands_score_and_rank(study, dataset, tmp_path, monkeypatch):
     from typer.testing import CliRunner
 
-    from oodml.cli import app, study_score
+    from oodml.cli import app, study_score, study_show
 
-    assert study_score.study_app.registered_commands
+    assert study_show.study_app and study_score.study_app.registered_commands
 
     np.savez(tmp_path / "all.npz", embeddings=np.random.default_rng(2).normal(size=(40, 6)))
     run = CliRunner().invoke
     done = run(app, ["study", "score", str(study), str(tmp_path / "all.npz"), "--name", "random", "--quiet"])
     assert done.exit_code == 0, done.output
     assert "random is number 1 of 1" in done.output
-    score_study(study, "colour", mean_colour, quiet=True)
+    score_encoder(study, mean_colour, "colour", quiet=True)
     assert run(app, ["study", "leaderboard", str(study), "--out", str(tmp_path / "board.json")]).exit_code == 0
     board = json.loads((tmp_path / "board.json").read_text())
     assert [row["method"] for row in board["metrics"]["recall@1"]["ranking"]] == ["colour", "random"]
     printed = run(app, ["study", "leaderboard", str(study), "--metrics", "recall@1"])
     assert printed.output.index(" colour ") < printed.output.index(" random ")
-    assert "Not trained here: colour (own), random (own)." in printed.output
+    assert "Not trained here: colour (external), random (external)." in printed.output
     plain = run(app, ["study", "leaderboard", str(study)]).output
     assert plain.index("recall@1:matched in per cent") < plain.index("recall@1 in per cent")
     assert "nmi in per cent" not in plain and "Also measured (--metrics): recall@2" in plain

@@ -10,7 +10,8 @@ import oodml
 from oodml import OodmlError
 from oodml.models import make_backbone
 from oodml.models.backbones import weights_digest
-from oodml.study.plan import BuildSplits, choose_splits, split_features
+from oodml.study.settings import BuildSplits
+from oodml.study.splits import choose_splits, split_features
 from oodml.study.store import Store
 
 
@@ -61,8 +62,8 @@ def test_splits_are_built_again_for_other_options_and_only_then(build, tmp_path,
     assert recipe["weights_sha256"] == weights_digest(first)
 
     builds = []
-    real = oodml.study.plan.splits.build_splits
-    monkeypatch.setattr("oodml.study.plan.splits.build_splits", lambda *a, **o: builds.append(o) or real(*a, **o))
+    real = oodml.study.splits.build_splits
+    monkeypatch.setattr("oodml.study.splits.build_splits", lambda *a, **o: builds.append(o) or real(*a, **o))
     build(weights=first, keep=0.8, swaps_per_step=2)
     (tmp_path / "moved.pth").write_bytes((tmp_path / "5.pth").read_bytes())
     build(weights=str(tmp_path / "moved.pth"), keep=0.8, swaps_per_step=2)
@@ -87,7 +88,7 @@ def test_splits_that_are_older_than_an_option_had_its_default(build, tmp_path, m
         for option in ("weights", "keep", "swaps_per_step"):
             del split["provenance"]["recipe"][option]
     file.write_text(json.dumps(held))
-    monkeypatch.setattr("oodml.study.plan.splits.build_splits", lambda *a, **o: pytest.fail("built again"))
+    monkeypatch.setattr("oodml.study.splits.build_splits", lambda *a, **o: pytest.fail("built again"))
     build()
 
 

@@ -19,9 +19,10 @@ from oodml.study import StudyConfig, load_study
 from oodml.study.engines import local, make_engine
 from oodml.study.engines.execute import execute
 from oodml.study.engines.local import LocalEngine
-from oodml.study.running import counts, run_missing, status
+from oodml.study.remote_store import RemoteStore
+from oodml.study.run import run_missing
+from oodml.study.status import counts, status
 from oodml.study.store import Store, open_store
-from oodml.study.store.remote import RemoteStore
 
 
 def results(root, count):

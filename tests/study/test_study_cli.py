@@ -3,7 +3,6 @@
 import csv
 import json
 import shutil
-import sys
 
 import numpy as np
 import pytest
@@ -12,17 +11,20 @@ from typer.testing import CliRunner
 
 import oodml
 from oodml._files import cache_root
-from oodml.cli import study as study_cli  # noqa: F401 - registers its commands
-from oodml.cli import study_papers, study_search, study_structure  # noqa: F401
+from oodml.cli import study as study_cli
+from oodml.cli import study_show, tune  # noqa: F401
 from oodml.cli._app import app
 from oodml.cli._app import out as console
 from oodml.shift import load_splits
 from oodml.study import load_study
+from oodml.study import status as study_status
+from oodml.study.encoders import scored_on
 from oodml.study.engines import execute as study_execute
-from oodml.study.plan import StudyConfig, plan
-from oodml.study.results import scored_on
-from oodml.study.results.export import export_rows
-from oodml.study.running import prepare
+from oodml.study.export import export_rows
+from oodml.study.grid import plan
+from oodml.study.presets import load_preset_or_file
+from oodml.study.run import prepare
+from oodml.study.settings import StudyConfig
 from oodml.study.store import Store
 
 
@@ -47,10 +49,11 @@ def file(study, tmp_path):
 
 def test_a_study_is_planned_run_and_shown(call, file, replay, tmp_path):
     folder = tmp_path / "study"
-    planned = call("plan", file, "--out", folder, "--no-calibrate")
+    planned = call("plan", file, "--out", folder)
     assert "study: 4 runs" in planned
     assert "0 done · 0 running · 0 failed · 4 waiting" in planned
-    assert "No estimate" in planned
+    assert "Missing: 8 updates on 64 images, 4 evaluations on 240 images." in planned
+    assert "of work" in planned and "measured elsewhere" in planned and "--measure" in planned
     shown = call("run", file, "--out", folder, "--quiet")
     assert "recall@1:matched" in shown
     assert "4 done · 0 running" in call("status", folder)
@@ -62,7 +65,7 @@ def test_a_path_will_do_where_the_name_of_a_data_set_does(call, file, tmp_path):
     for place in [tmp_path / "pics" / name / f"{i}.png" for name in "abcd" for i in range(2)]:
         place.parent.mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (8, 8)).save(place)
-    words = ("plan", file, "--no-calibrate", "--set", "splits=default", "--out", tmp_path / "study")
+    words = ("plan", file, "--set", "splits=default", "--out", tmp_path / "study")
     assert "2 runs" in call(*words, "--dataset", tmp_path / "pics"), "the first one decodes the pictures too"
     shown = call(*words, "--dataset", tmp_path / "pics")
     assert call(*words, "--dataset", "folder", "--root", tmp_path / "pics") == shown
@@ -70,15 +73,15 @@ def test_a_path_will_do_where_the_name_of_a_data_set_does(call, file, tmp_path):
 
 def test_a_plan_names_what_is_computed_beside_training(call, file, replay, splits, tmp_path):
     extra = ["--set", "shots=[2, 5]", "--set", "transfer=[noise, {name: glyphs}]", "--set", "generic=[tiny, clip]"]
-    held = {"label": "tiny", "kind": "generic", **scored_on(load_splits(splits), (4, 6))}
+    held = {"label": "tiny", "kind": "external", **scored_on(load_splits(splits), (4, 6))}
     held["splits"] = {"easy": {"recall@1": 0.5}, "hard": {"recall@1": 0.5}}
     Store(tmp_path / "study").write_json("scored/tiny.json", held)
-    told = call("plan", file, "--out", tmp_path / "study", "--no-calibrate", *extra)
+    told = call("plan", file, "--out", tmp_path / "study", *extra)
     assert "After each run: adaptation with 2, 5 shots, 10 episodes each." in told
     assert "After each run: tests on the classes of noise, glyphs." in told
     assert "0 of 4 runs have that already." in told
     assert "Without training, on every split: tiny, clip (1 of 2 done)." in told
-    plain = call("plan", file, "--out", tmp_path / "plain", "--no-calibrate")
+    plain = call("plan", file, "--out", tmp_path / "plain")
     assert "After each run" not in plain and "Without training" not in plain
     generic = call("plan", file, "--out", tmp_path / "generic", "--set", "methods={}", "--set", "generic=[tiny]")
     assert "(0 of 1 done)" in generic and "0 runs" not in generic
@@ -88,20 +91,41 @@ def test_planning_other_settings_leaves_the_study_as_it_is(call, file, trained, 
     folder = tmp_path / "study"
     shutil.copytree(trained, folder)
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    told = call(
-        "plan", file, "--out", folder, "--no-calibrate", "--set", "methods=[triplet]", "--set", "splits=default"
-    )
+    told = call("plan", file, "--out", folder, "--set", "methods=[triplet]", "--set", "splits=default")
     assert "study: 1 runs" in told
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
-    call("plan", file, "--out", tmp_path / "nowhere", "--no-calibrate")
+    call("plan", file, "--out", tmp_path / "nowhere")
     assert not (tmp_path / "nowhere").exists()
 
 
 def test_a_plan_takes_the_splits_that_the_study_has_built(call, file, noise, tmp_path, monkeypatch):
     built = {"n_splits": 2, "backbone": "tiny"}
     prepare(StudyConfig.load(file, splits=built), Store(tmp_path / "study"), quiet=True)
-    monkeypatch.setattr("oodml.study.plan.splits.build_splits", lambda *_, **__: pytest.fail("built again"))
-    call("plan", file, "--out", tmp_path / "study", "--no-calibrate", "--set", "splits={n_splits: 2, backbone: tiny}")
+    monkeypatch.setattr("oodml.study.splits.build_splits", lambda *_, **__: pytest.fail("built again"))
+    call("plan", file, "--out", tmp_path / "study", "--set", "splits={n_splits: 2, backbone: tiny}")
+
+
+def test_a_plan_reads_no_image_and_trains_nothing(call, file, noise, tmp_path, monkeypatch):
+    for name in ("run.load_images", "splits.build_splits", "status.train"):
+        monkeypatch.setattr(f"oodml.study.{name}", lambda *_, **__: pytest.fail("slow work for a plan"))
+    told = call("plan", file, "--out", tmp_path / "study", "--set", "splits={n_splits: 3}", "--set", "seeds=[0, 1]")
+    assert "study: 12 runs" in told and "12 waiting" in told
+    head = ("--set", "run.train=head", "--set", "run.backbone=tf_efficientnet_lite0")
+    assert "About" in call("plan", file, "--out", tmp_path / "study", *head)
+    unknown = call("plan", file, "--out", tmp_path / "study", "--set", "run.backbone=efficientnet_b0")
+    assert "the speed of this backbone is not known; --measure measures it" in unknown
+
+
+def test_a_part_of_a_setting_is_changed_by_its_dotted_name(call, file, noise, tmp_path):
+    words = ("--set", "run.steps=7", "--set", "methods.margin.beta=0.6")
+    settings = load_preset_or_file(str(file), **study_cli.parse_settings(words[1::2]))
+    assert settings.run["steps"] == 7 and settings.run["backbone"] == "tiny"
+    assert settings.methods == {"margin": {"name": "margin", "beta": 0.6}, "contrastive": "contrastive"}
+    assert "Missing: 28 updates" in call("plan", file, "--out", tmp_path / "study", *words)
+    with pytest.raises(oodml.OodmlError, match=r"Unknown method of the study: 'margni'\. Did you mean 'margin'"):
+        call("plan", file, "--set", "methods.margni.beta=0.6")
+    with pytest.raises(oodml.OodmlError, match=r"Unknown setting of run: 'beta'.*set methods\.margin\.beta instead"):
+        call("plan", file, "--set", "run.beta=0.6")
 
 
 def test_a_part_of_a_presets_name_shows_those_that_match_and_no_others(call):
@@ -121,21 +145,20 @@ def test_a_part_of_a_presets_name_shows_those_that_match_and_no_others(call):
 
 def test_what_is_done_tells_how_long_the_rest_takes(call, file, replay, study, tmp_path):
     call("run", file, "--out", tmp_path / "study", "--quiet")
-    more = call("plan", file, "--out", tmp_path / "study", "--no-calibrate", "--set", "seeds=[0, 1]")
+    more = call("plan", file, "--out", tmp_path / "study", "--set", "seeds=[0, 1]")
     assert "4 done · 0 running · 0 failed · 4 waiting" in more
-    assert "of work" in more
+    assert "of work" in more and "from the finished runs of this study" in more
 
 
 def test_calibration_estimates_a_run_that_was_never_done(call, file, noise, tmp_path):
-    told = call("plan", file, "--out", tmp_path / "study", "--set", "methods=[margin]")
-    assert "of work" in told
+    told = call("plan", file, "--out", tmp_path / "study", "--set", "methods=[margin]", "--measure")
+    assert "of work" in told and "from a few steps here" in told
     assert not list((tmp_path / "study").glob("runs/*/result.json")), "a calibration is no run of the study"
 
 
 def test_a_step_of_several_batches_costs_as_many(noise, study, splits, monkeypatch):
     """`images_per_second` counts the images of all batches of a step."""
     tried = {"seconds": 1.0, "train_seconds": 1.0, "images_per_second": 8.0, "steps_per_epoch": 2}
-    study_status = sys.modules["oodml.study.running.status"]  # the package calls the function so
     monkeypatch.setattr(study_status, "try_run", lambda *_: tried)
     planned = plan(study(methods=["margin", "sharing"]), list(load_splits(splits)))
     seconds = {run.method: study_status.calibration(run) for run in planned}
@@ -144,7 +167,6 @@ def test_a_step_of_several_batches_costs_as_many(noise, study, splits, monkeypat
 
 def test_features_of_frozen_backbones_count_for_no_run(noise, study, splits, monkeypatch):
     """They are computed before the first trial, with a bar of their own, and kept for all runs."""
-    study_status = sys.modules["oodml.study.running.status"]
     kept = cache_root() / "features"
     assert not any(kept.glob("*.safetensors"))
     found = []
@@ -157,7 +179,7 @@ def test_features_of_frozen_backbones_count_for_no_run(noise, study, splits, mon
     run = {"train": "head", "steps": 2, "batch_size": 8, "embedding_dim": 8, "backbone": "tf_efficientnet_lite0"}
     planned = plan(study(methods=["margin"], run=run | {"views": 1}), list(load_splits(splits)))
     statuses = [study_status.RunStatus(run, "waiting") for run in planned]
-    assert study_status.estimate_seconds(statuses, planned) == 2.0 * len(planned)
+    assert study_status.measured_seconds(statuses, planned) == 2.0 * len(planned)
     assert found == [(study_status.CALIBRATION_STEPS, True)]
 
 
@@ -197,7 +219,7 @@ def test_a_failure_after_training_shows_until_it_is_no_longer_asked_for(call, fi
     assert result.exit_code == 1
     assert "4 failed; run again to retry" in result.output
     assert "0 done · 0 running · 4 failed · 0 waiting" in call("status", folder)
-    planned = call("plan", file, "--out", folder, "--no-calibrate")
+    planned = call("plan", file, "--out", folder)
     assert "0 done · 0 running · 4 failed · 0 waiting" in planned
     assert "About" not in planned, "all of them are trained"
     call(*words)
@@ -271,24 +293,28 @@ def test_compare_prints_ours_theirs_and_the_difference(call, trained, tmp_path):
     assert "not the same" in told and "Selection here: last." in told
 
 
-def test_retrieval_time_is_measured_beside_the_published_one(call):
-    told = call("retrieval-time", "--images", "2000", "--dims", "32,64")
+def test_retrieval_time_is_measured_next_to_the_published_one(monkeypatch):
+    monkeypatch.setattr(console, "_width", 200)
+    words = ["retrieval-time", "--images", "2000", "--dims", "32,64"]
+    told = CliRunner().invoke(app, words, catch_exceptions=False).output
     assert "Nearest neighbour of 2,000 embeddings on cpu" in told
     assert "1.98" in told  # table 3 at 64 dimensions
 
 
-def test_search_prints_the_method_to_use(call, noise, tmp_path, monkeypatch):
+def test_search_prints_the_method_to_use(noise, tmp_path, monkeypatch):
     pytest.importorskip("optuna", reason="the search is an extra: pip install 'oodml[search]'")
     words = ["backbone=tiny", "embedding_dim=8", "steps=2", "batch_size=8", "dataset=noise", "eval_every=2"]
     monkeypatch.chdir(tmp_path)
-    told = call("search", "triplet", "--trials", "2", *(w for s in words for w in ("--set", s)))
+    monkeypatch.setattr(console, "_width", 200)
+    words = ["tune", "triplet", "--trials", "2", *(w for s in words for w in ("--set", s))]
+    told = CliRunner().invoke(app, words, catch_exceptions=False).output
     assert (tmp_path / "search" / "triplet" / "search.db").exists()
     assert "loss.margin" in told
     assert "name: plain" in told
 
 
 def test_an_option_of_a_search_may_be_a_word():
-    assert [study_search._shown(value) for value in (0.123456, 3, "full")] == ["0.1235", "3", "full"]
+    assert [tune._shown(value) for value in (0.123456, 3, "full")] == ["0.1235", "3", "full"]
 
 
 def test_structure_is_shown_as_such_and_as_a_change(call, trained):

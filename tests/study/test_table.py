@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import oodml
-from oodml.study.statistics import Row, StudyTable
+from oodml.study.leaderboard import ranking
+from oodml.study.table import Row, StudyTable, with_untrained
 
 
 def rows(skip=()):
@@ -58,7 +59,7 @@ def test_unknown_metric_and_empty_study_are_refused():
 
 def with_generic(metrics=("recall@1",)):
     generic = [
-        Row("generic", split, fid, 0, dict.fromkeys(metrics, 0.85 - fid / 100), kind="generic")
+        Row("generic", split, fid, 0, dict.fromkeys(metrics, 0.85 - fid / 100), kind="external")
         for split, fid in (("hard", 30.0), ("easy", 5.0), ("medium", 12.0))
     ]
     return StudyTable([*rows(), *generic])
@@ -81,7 +82,7 @@ def test_an_encoder_without_seeds_is_ranked_and_compared_with_every_seed_of_the_
 
 def test_an_encoder_without_seeds_adds_none_to_those_of_the_methods():
     trained = [Row("margin", split, fid, 3, {"recall@1": 0.9}) for split, fid in (("easy", 5.0), ("hard", 30.0))]
-    scored = [Row("own", row.split, row.fid, 0, {"recall@1": 0.8}, kind="own") for row in trained]
+    scored = [Row("own", row.split, row.fid, 0, {"recall@1": 0.8}, kind="external") for row in trained]
     table = StudyTable(trained + scored)
     assert table.seeds == [3] and table.scores("recall@1").shape == (2, 2, 1)
     np.testing.assert_array_equal(table.means("recall@1"), [[0.9, 0.9], [0.8, 0.8]])
@@ -101,8 +102,33 @@ def test_an_encoder_that_lacks_a_metric_hides_it_from_nobody():
     assert list(table.ags("recall@1")) == ["good", "bad"]
 
 
-def test_untrained_scores_stand_one_a_split():
-    np.testing.assert_allclose(with_generic().untrained("recall@1"), 0.3)
+def test_the_untrained_backbone_is_a_row_of_the_table():
+    table = StudyTable(with_untrained(with_generic().rows))
+    assert table.kinds["untrained"] == "untrained"
+    np.testing.assert_allclose(table.means("recall@1")[table.methods.index("untrained")], 0.3)
+    assert list(table.ags("recall@1")) == ["good", "generic", "bad", "untrained"]
+
+
+def test_several_backbones_have_a_row_each():
+    rows = [
+        Row("margin", "easy", 1.0, 0, {"recall@1": 0.9}, {"recall@1": score}, about={"backbone": backbone})
+        for backbone, score in (("a", 0.2), ("b", 0.4))
+    ]
+    added = with_untrained(rows)[2:]
+    assert [(row.method, row.kind, row.scores["recall@1"]) for row in added] == [
+        ("untrained a", "untrained", 0.2),
+        ("untrained b", "untrained", 0.4),
+    ]
+
+
+def test_a_shift_that_was_not_measured_is_none_and_integrates_nothing():
+    rows = [Row("a", f"s{i}", None, 0, {"recall@1": 0.1 * i}) for i in (1, 2)]
+    table = StudyTable(rows)
+    assert table.fids == [None, None] and table.shifts == 0
+    assert table.mean_over_splits("recall@1")["a"].mean == pytest.approx(0.15)
+    with pytest.raises(oodml.OodmlError, match="measure the shift"):
+        table.ags("recall@1")
+    assert StudyTable([Row("a", "s0", 0.0, 0, {"recall@1": 0.1}), *rows]).splits == ["s0", "s1", "s2"]
 
 
 @pytest.mark.parametrize(("fids", "expected"), [((10.0, 20.0, 50.0), 0.325), ((5.0, 5.0, 5.0), 0.3)])
@@ -113,19 +139,16 @@ def test_untrained_scores_are_means_over_runs_and_summed_up_as_methods_are(fids,
         for i, fid in enumerate(fids)
         for method, seed, shift in (("a", 0, -0.02), ("a", 1, 0.02), ("b", 0, 0.01), ("b", 1, -0.01))
     ]
-    table = StudyTable(rows)
-    np.testing.assert_allclose(table.untrained("recall@1"), [0.2, 0.3, 0.4])
-    assert table.untrained_over_splits("recall@1") == pytest.approx(expected)
-    assert table.adds_untrained("recall@1")
-    audited = [Row("untrained tiny", f"s{i}", fid, 0, {"recall@1": 0.2}, kind="generic") for i, fid in enumerate(fids)]
-    assert not StudyTable([*rows, *audited]).adds_untrained("recall@1"), "it stands among the methods"
-    lacking = StudyTable([*rows[4:], *(Row("a", "s0", fids[0], seed, {"recall@1": 0.9}) for seed in (0, 1))])
-    assert np.isnan(lacking.untrained_over_splits("recall@1"))
+    table = StudyTable(with_untrained(rows))
+    np.testing.assert_allclose(table.means("recall@1")[table.methods.index("untrained")], [0.2, 0.3, 0.4])
+    assert ranking(table, "recall@1")["untrained"].mean == pytest.approx(expected)
+    lacking = [*rows[4:], *(Row("a", "s0", fids[0], seed, {"recall@1": 0.9}) for seed in (0, 1))]
+    assert "untrained" not in ranking(StudyTable(with_untrained(lacking)), "recall@1")
 
 
 def test_two_encoders_that_were_never_trained_have_no_spread_to_be_told_apart_by():
     own = [
-        Row("own", split, fid, 0, {"recall@1": 0.7 - fid / 100}, kind="own")
+        Row("own", split, fid, 0, {"recall@1": 0.7 - fid / 100}, kind="external")
         for split, fid in (("hard", 30.0), ("easy", 5.0), ("medium", 12.0))
     ]
     found = StudyTable([*with_generic().rows, *own]).compare("recall@1", "generic", "own")

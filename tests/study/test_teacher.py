@@ -2,18 +2,17 @@
 
 import json
 import shutil
-import sys
 
 import pytest
 
 import oodml
 from oodml.shift import load_splits
+from oodml.study import status as study_status
 from oodml.study.engines.execute import execute
-from oodml.study.plan import plan
-from oodml.study.running import prepare
-from oodml.study.running.run import run_missing
+from oodml.study.grid import plan
+from oodml.study.remote_store import RemoteStore
+from oodml.study.run import prepare, run_missing
 from oodml.study.store import Store
-from oodml.study.store.remote import RemoteStore
 
 STUDENT = {"name": "distil", "base": "margin", "teacher": {"method": "wide"}, "gamma": 1.0}
 METHODS = {"student": STUDENT, "wide": {"name": "margin", "run": {"embedding_dim": 16}}}
@@ -106,10 +105,10 @@ def test_the_student_of_a_teacher_that_failed_says_so(planned, tmp_path):
 
 
 def test_a_student_is_not_tried_without_its_teacher(planned, tmp_path, monkeypatch):
-    study_status, tried = sys.modules["oodml.study.running.status"], []
+    tried = []
     monkeypatch.setattr(study_status, "calibration", lambda run: tried.append(run.method) or 2.0)
     runs = planned()
-    assert study_status.estimate_seconds(study_status.status(runs, Store(tmp_path)), runs) == 2.0 * len(runs)
+    assert study_status.measured_seconds(study_status.status(runs, Store(tmp_path)), runs) == 2.0 * len(runs)
     assert tried == ["wide"]
 
 

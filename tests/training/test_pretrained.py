@@ -13,8 +13,8 @@ from oodml import OodmlError, Split
 from oodml.models import Backbone, list_backbones, make_backbone
 from oodml.shift import save_splits
 from oodml.study import load_study
-from oodml.study.encoders import score_pretrained
-from oodml.study.plan import save_plan
+from oodml.study.encoders import score_encoder
+from oodml.study.grid import save_plan
 from oodml.study.store import Store
 from oodml.training.pretrained import PUBLISHED, encoder_specs, fit_whitening, input_side, read_splits, scored_by
 
@@ -113,7 +113,7 @@ OPENAI = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.275777
 )
 def test_the_papers_encoders_see_pictures_as_they_were_trained_to(name, normalisation, trained_at, used_at, dim):
     """Without their weights, which need the hub: the name resolves, has weights there, and the input is theirs."""
-    from oodml.models.backbones._timm import import_timm
+    from oodml.models.backbones.timm_models import import_timm
 
     (spec,) = encoder_specs([name])
     assert spec["name"] in list_backbones() or import_timm().models.is_model_pretrained(spec["name"])
@@ -153,16 +153,16 @@ def test_encoders_enter_the_table_of_a_study(data, splits, tmp_path):
     save_splits(tmp_path / "splits.json", splits)
     (tmp_path / "study.yaml").write_text(yaml.safe_dump({"dataset": "patterns", "methods": ["margin"]}))
     save_plan([], Store(tmp_path))
-    held = score_pretrained(tmp_path, [make_backbone("tiny")], quiet=True)
-    score_pretrained(tmp_path, [make_backbone("tiny")], form="whitened", quiet=True)
+    held = score_encoder(tmp_path, make_backbone("tiny"), quiet=True)
+    score_encoder(tmp_path, make_backbone("tiny"), form="whitened", quiet=True)
     table = load_study(tmp_path)
     assert set(table.methods) == {"tiny", "tiny (whitened)"}
-    assert set(table.kinds.values()) == {"generic"}
+    assert set(table.kinds.values()) == {"external"}
     alone = oodml.evaluate_pretrained(data, splits, [make_backbone("tiny")], forms=["normalised"], quiet=True)
     assert held[0]["splits"]["hard"]["recall@1"] == pytest.approx(alone[1].scores["recall@1"])
     assert held[0]["backbone"] == "tiny"
     with pytest.raises(OodmlError, match="holds no study with splits"):
-        score_pretrained(tmp_path / "none", ["tiny"])
+        score_encoder(tmp_path / "none", "tiny")
 
 
 def test_scores_of_the_former_clip_are_not_those_of_todays():
@@ -221,7 +221,7 @@ def test_components_without_whitening_are_refused_before_anything_is_computed(tm
     with pytest.raises(OodmlError, match=r"nothing is whitened here \(normalised, raw\): ask for the form 'whitened'"):
         oodml.evaluate_pretrained("patterns", components=4)
     with pytest.raises(OodmlError, match="nothing is whitened"):
-        score_pretrained(tmp_path, ["tiny"], components=4)
+        score_encoder(tmp_path, "tiny", components=4)
     with pytest.raises(OodmlError, match="at least one direction, got components=0"):
         oodml.evaluate_pretrained("patterns", forms=["whitened"], components=0)
     for place in (["patterns"], ["--study", str(tmp_path)]):
@@ -232,7 +232,8 @@ def test_components_without_whitening_are_refused_before_anything_is_computed(tm
     assert "--study brings its own data set and splits" in str(both.exception)
 
     asked = []
-    monkeypatch.setattr("oodml.study.encoders.score_pretrained", lambda *_, **told: asked.append(told) or [])
+    scored = {"label": "x", "splits": {}}
+    monkeypatch.setattr("oodml.study.encoders.score_encoder", lambda *_, **given: asked.append(given) or scored)
     forms = ["--form", "whitened", "--form", "raw", "--components", "4"]
     assert CliRunner().invoke(app, ["pretrained", "--study", str(tmp_path), *forms]).exit_code == 0
     assert [(each["form"], each["components"]) for each in asked] == [("whitened", 4), ("raw", None)]

@@ -16,7 +16,7 @@ from oodml._errors import unknown_name
 from oodml.data import Dataset
 from oodml.shift import Split
 from oodml.study import StudyConfig
-from oodml.study.plan import PlannedRun
+from oodml.study.grid import PlannedRun
 from oodml.study.store import Store
 
 # S2SD is last: its wide branches cost five times as much per step as the others.
@@ -27,7 +27,7 @@ METHODS: dict[str, str | dict[str, Any]] = {
     "R-margin": {"name": "rho", "base": "margin"},
     "S2SD": {"name": "s2sd", "base": "multisimilarity", "targets": [1024]},
 }
-STEPS, VIEWS, BATCH = 300, 2, 112
+STEPS, VIEWS, BATCH = 500, 4, 112
 MOST_LEVELS = 9
 
 

@@ -16,9 +16,10 @@ from oodml.data import Dataset
 from oodml.models import extract_features
 from oodml.shift import Placement, Split, place_target, shared_images
 from oodml.study import load_study
-from oodml.study.encoders import splits_and_pictures
+from oodml.study.encoders import splits_and_images
 from oodml.study.forecast import forecast_file
-from oodml.study.results import METRIC, ranking, smallest_test_set
+from oodml.study.leaderboard import METRIC, ranking
+from oodml.study.splits import smallest_test_set
 from oodml.study.store import Store, open_store
 
 MOST_ROWS = 250  # per draw; half of the default, because an audit measures many splits in a short time
@@ -45,7 +46,7 @@ def forecast_target(
         raise OodmlError("No method of the study has finished on every split yet, so there is no curve to read.")
     if chosen not in table.methods:
         raise unknown_name("method of the study:", chosen, table.methods)
-    splits, dataset = splits_and_pictures(store, quiet)
+    splits, dataset = splits_and_images(store, quiet)
     features = extract_features(dataset, backbone, quiet=quiet)
     notes: list[str] = []
     placed = place(dataset, features, np.arange(len(dataset)), splits, target_features(target, backbone, notes, quiet))

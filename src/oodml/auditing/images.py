@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from oodml._errors import OodmlError
-from oodml.data import Dataset, build_dataset, every_picture, list_datasets, load_dataset, load_images
+from oodml.data import Dataset, load_dataset, load_images, load_unlabelled
 from oodml.models import extract_features
 
 FEWEST_CLASSES, FEWEST_IMAGES = 4, 4
@@ -100,22 +100,11 @@ def _check_classes(count: int, dataset: Dataset, folder: str | Path) -> None:
         )
 
 
-def open_target(target: Dataset | str | Path) -> Dataset:
-    """A dataset as it is or by its name, or every image of a folder or tar, at any depth, without labels."""
-    if isinstance(target, Dataset):
-        return target
-    path = Path(target).expanduser()
-    if target in list_datasets() or not path.exists():
-        return load_dataset(str(target))
-    source = every_picture(path)
-    return build_dataset("folder", source, ["images"] * len(source))
-
-
 def target_features(
     target: Dataset | str | Path, backbone: str, notes: list[str], quiet: bool = False
 ) -> tuple[Dataset, np.ndarray]:
     """The readable images of a target, at most as many as a forecast needs, and their features."""
-    dataset = open_target(target)
+    dataset = target if isinstance(target, Dataset) else load_unlabelled(str(target))
     if len(dataset) > MOST_TARGET_IMAGES:
         notes.append(f"{MOST_TARGET_IMAGES} of the target's {len(dataset)} images were used.")
         drawn = np.random.default_rng(0).choice(len(dataset), MOST_TARGET_IMAGES, replace=False)

@@ -46,11 +46,12 @@ from oodml.study.advice import Advice, Expectation, advise, expectation
 from oodml.study.encoders import score_splits
 from oodml.study.engines import make_engine
 from oodml.study.forecast import forecast_file
-from oodml.study.plan import PlannedRun, keep_progression, save_plan
-from oodml.study.results import METRIC, smallest_test_set
-from oodml.study.running import prepare, run_missing
-from oodml.study.statistics import StudyTable
+from oodml.study.grid import PlannedRun, save_plan
+from oodml.study.leaderboard import METRIC
+from oodml.study.run import prepare, run_missing
+from oodml.study.splits import smallest_test_set, write_progression
 from oodml.study.store import AUDITED, Store
+from oodml.study.table import EXTERNAL, UNTRAINED, StudyTable, untrained_label
 
 SAMPLE = "sample"  # of AUDITED: how the folder was reduced when the audit was started
 
@@ -125,7 +126,7 @@ def audit(
         store.write_json(AUDITED, about)
         splits, placed = _splits(opened, features, chosen, other, store)
         study = audit_study(chosen, opened.settings, opened.dataset, backbone, splits, store.root / "splits.json")
-        planned = prepare(study, store, quiet=True, claimed=True)
+        planned = prepare(study, store, quiet=True, is_audit=True)
         _score_encoders(chosen, backbone, opened.dataset, features, splits, store, notes, quiet)
         engine = make_engine("local", workers=workers)
         run_blocks(planned, store, lambda runs: run_missing(runs, store, engine, quiet), minutes, began, workers)
@@ -134,7 +135,7 @@ def audit(
     save_plan(kept, store, gallery)
     notes += [*_size_notes(chosen, opened, planned, splits), *missing]
     table = load_study(store)
-    advice = advise(table, _untrained_label(backbone))
+    advice = advise(table, untrained_label(backbone))
     ends = {"like": table.splits[0], "unlike": table.splits[-1]} if len(splits) > 1 else {"like": table.splits[0]}
     by_name = {split.name: split for split in splits}
     expected = {
@@ -195,7 +196,7 @@ def _without_nan(value: Any) -> Any:
 def _earlier_audit(store: Store) -> dict[str, Any] | None:
     """Which images an earlier audit in this folder is about. A folder with something else is refused."""
     held = store.audited()
-    store.refuse_strangers("audit", [AUDITED] if held else [])
+    store.check_folder("audit", [AUDITED] if held else [])
     return held
 
 
@@ -210,14 +211,10 @@ def _splits(
     built = reference_splits(features[rows], dataset.labels[rows], dataset.classes, MOST_LEVELS, dataset.name)
     positions = np.unique(np.linspace(0, len(built) - 1, budget.levels).round().astype(int))
     chosen = Splits((built[i] for i in positions), built.progression)
-    keep_progression(chosen, store)
+    write_progression(chosen, store)
     splits, placed = by_rising_shift(chosen, place(dataset, features, rows, chosen, target))
     save_splits(store.root / "splits.json", splits)
     return splits, placed
-
-
-def _untrained_label(backbone: str) -> str:
-    return f"untrained {backbone}"
 
 
 def _score_encoders(
@@ -232,18 +229,18 @@ def _score_encoders(
 ) -> None:
     """Score the backbone without a head, and the further encoders of the budget whose weights are installed."""
 
-    def score(label: str, features: np.ndarray) -> None:
-        rows = {split.name: features[dataset.indices_of(split.test)] for split in splits}
-        score_splits(store, label, "generic", dataset, splits, rows, normalise=True)
+    def score(label: str, kind: str, features: np.ndarray) -> None:
+        vectors = {split.name: features[dataset.indices_of(split.test)] for split in splits}
+        score_splits(store, label, kind, dataset, splits, vectors, normalise=True)
 
-    score(_untrained_label(backbone), features)
+    score(untrained_label(backbone), UNTRAINED, features)
     for name in budget.encoders:
         if name == backbone:
             continue
         if packaged_weights(int(name[-1])) is None:
             notes.append(f"The encoder {name} was not scored: its weights are not installed.")
         else:
-            score(name, extract_features(dataset, name, quiet=quiet))
+            score(name, EXTERNAL, extract_features(dataset, name, quiet=quiet))
 
 
 def _size_notes(budget: Budget, opened: OpenedFolder, planned: list[PlannedRun], splits: list[Split]) -> list[str]:

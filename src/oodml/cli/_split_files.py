@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from oodml._errors import OodmlError
-from oodml.cli._pictures_in import BACKBONE, Described, dataset_settings, describe, note, open_dataset
+from oodml.cli._inputs import BACKBONE, Described, describe, note, open_dataset
 
 if TYPE_CHECKING:
     from oodml.data import Dataset
@@ -45,6 +45,8 @@ def open_for(series: Splits, dataset: str | None, root: Path | None) -> Dataset:
 
 def settings_for(series: Splits, dataset: str | None, root: Path | str | None) -> dict[str, Any]:
     """That dataset as in settings; a folder with the path it had when the splits were made."""
+    from oodml.data import dataset_spec
+
     name = dataset or series[0].dataset
     if not name:
         raise OodmlError("The splits do not name their dataset: pass --dataset.")
@@ -52,9 +54,9 @@ def settings_for(series: Splits, dataset: str | None, root: Path | str | None) -
         was = series[0].provenance.get("root")
         if was is None or not Path(was).exists():
             gone = f"which is no longer at {was}" if was else "and do not say which"
-            raise OodmlError(f"The splits are of pictures in a folder, {gone}: give it with --root.")
+            raise OodmlError(f"The splits are of images in a folder, {gone}: give it with --root.")
         root = was
-    return dataset_settings(name, root)
+    return dataset_spec(name, root)
 
 
 def _check_classes(series: Splits, ds: Dataset) -> None:

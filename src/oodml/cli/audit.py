@@ -7,7 +7,7 @@ from pathlib import Path
 import typer
 
 from oodml.cli._app import app, folder_given, out, resumable
-from oodml.cli.study import show_study
+from oodml.cli.study_show import show_study
 
 
 @app.command()
@@ -29,11 +29,11 @@ def audit(
     of rising shift are built from the features of a frozen network, and a few methods are trained as heads on them.
     """
     from oodml.auditing import audit as run_audit
-    from oodml.cli._pictures_in import note, open_target
+    from oodml.cli._inputs import note, open_unlabelled
     from oodml.reporting import report
-    from oodml.study.results import METRIC
+    from oodml.study.leaderboard import METRIC
 
-    other = open_target(target) if target else None
+    other = open_unlabelled(target) if target else None
     with resumable():
         found = run_audit(
             folder,

@@ -20,7 +20,7 @@ def demo(
 
     Features, splits of rising shift, three methods on each, a table and a report page; nothing is downloaded.
     """
-    from oodml.cli.study import show_study
+    from oodml.cli.study_show import show_study
     from oodml.reporting import report
     from oodml.study import run_study
     from oodml.study.presets import load_preset

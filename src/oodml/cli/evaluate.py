@@ -11,7 +11,7 @@ import typer
 
 from oodml._errors import OodmlError
 from oodml.cli._app import app, chosen_dataset, out, parse_integers, print_table
-from oodml.cli._pictures_in import quietly
+from oodml.cli._inputs import quietly
 
 if TYPE_CHECKING:
     from oodml.evaluation import Scores
@@ -146,3 +146,30 @@ def _pair(text: str) -> tuple[int, int]:
     if len(numbers) != 2:
         raise OodmlError(f"--match {text!r}: give two numbers, CLASSES,IMAGES, for example 50,20.")
     return numbers[0], numbers[1]
+
+
+@app.command("retrieval-time")
+def retrieval_time_command(
+    images: int = typer.Option(250_000, min=2, help="Embeddings to search, each among all."),
+    device: str = typer.Option("cpu", help="cpu or cuda."),
+    dims: str = typer.Option("32,64,128,256,512,1024,2048", help="Sizes of the embedding."),
+) -> None:
+    """Measure what the size of embeddings costs in search.
+
+    Next to table 3 of S2SD.
+    """
+    from oodml.evaluation.neighbours import retrieval_seconds
+    from oodml.study.published import published
+
+    sizes = parse_integers("--dims", dims)
+    if min(sizes) < 1:
+        raise OodmlError(f"--dims {dims!r}: an embedding has one dimension or more; leave {min(sizes)} out.")
+    found = retrieval_seconds(sizes, images, device)
+    theirs = {number.method: number.value for number in published("s2sd-3")}
+    first = next(iter(found.values()))
+    rows = [
+        [dim, f"{seconds:.3f}", f"{seconds / first:.2f}", f"{theirs[f'd{dim}']:.2f}" if f"d{dim}" in theirs else "–"]
+        for dim, seconds in found.items()
+    ]
+    columns = ["dimensions", "seconds", "relative", "published: faiss, 1080Ti, 250,000"]
+    print_table(f"Nearest neighbour of {images:,} embeddings on {device}", columns, rows)

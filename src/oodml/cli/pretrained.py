@@ -11,6 +11,7 @@ import typer
 
 from oodml._errors import OodmlError
 from oodml.cli._app import app, folder_given, out, print_table
+from oodml.cli.study_score import backbone_given
 
 
 @app.command("pretrained")
@@ -26,7 +27,7 @@ def pretrained_command(
     components: int | None = typer.Option(None, help="With --form whitened: directions it keeps; default: all."),
     metrics: str = typer.Option("recall@1,map@1000,nmi", help="Comma-separated names."),
     study: Path | None = typer.Option(
-        None, help="Instead of DATASET: a study, whose table the encoders then enter.", callback=folder_given
+        None, help="Instead of DATASET: a study, as `oodml study score` does.", callback=folder_given
     ),
     device: str = typer.Option("auto", help="auto, cpu, cuda."),
     as_json: bool = typer.Option(False, "--json", help="Print JSON (fractions) instead of a table (per cent)."),
@@ -43,14 +44,14 @@ def pretrained_command(
     elif dataset is None:
         raise OodmlError("Give a data set (`oodml datasets` lists them), or --study FOLDER.")
     else:
-        from oodml.cli._pictures_in import open_dataset, quietly
+        from oodml.cli._inputs import open_dataset, quietly
         from oodml.training import evaluate_pretrained
 
         found = quietly(
             evaluate_pretrained,
             open_dataset(dataset, root),
             splits,
-            [_encoder(each) for each in backbone],
+            [backbone_given(each) for each in backbone],
             forms=form,
             components=components,
             metrics=names,
@@ -71,26 +72,22 @@ def pretrained_command(
     title = " · ".join(["test classes, %, no training", *common])
     print_table(title, ["encoder", *varied, *shown], cells)
     if study is not None:
-        out.print(f"they stand in the table of {study} now", highlight=False, soft_wrap=True)
+        out.print(f"they are in the table of {study} now", highlight=False, soft_wrap=True)
 
 
 def _in_study(
     study: Path, backbones: list[str], forms: list[str], components: int | None, device: str
 ) -> list[dict[str, Any]]:
-    from oodml.cli._pictures_in import quietly
-    from oodml.study.encoders import score_pretrained
+    from oodml.cli._inputs import quietly
+    from oodml.study.encoders import score_encoder
     from oodml.training.pretrained import WHITENED, check_forms
 
     check_forms(forms, components)
-    encoders, rows = [_encoder(each) for each in backbones], []
+    encoders, rows = [backbone_given(each) for each in backbones], []
     for form in forms:
         kept = components if form == WHITENED else None
-        for held in quietly(score_pretrained, study, encoders, form=form, components=kept, device=device):
+        for encoder in encoders:
+            held = quietly(score_encoder, study, encoder, form=form, components=kept, device=device)
             for split, scores in held["splits"].items():
                 rows.append({"backbone": held["label"], "form": form, "split": split, "scores": scores})
     return rows
-
-
-def _encoder(text: str) -> str | dict[str, str]:
-    name, equals, file = text.partition("=")
-    return {"name": name, "weights": file} if equals else text

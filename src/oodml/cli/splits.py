@@ -9,7 +9,7 @@ import typer
 
 from oodml._errors import OodmlError
 from oodml.cli._app import app, folder_given, out, print_table
-from oodml.cli._pictures_in import (
+from oodml.cli._inputs import (
     BACKBONE_OPTION,
     DATASET,
     MODE,

@@ -9,7 +9,7 @@ from typing import Any
 import typer
 
 from oodml.cli._app import out, print_table
-from oodml.cli._pictures_in import (
+from oodml.cli._inputs import (
     BACKBONE_OPTION,
     DATASET,
     MODE,

@@ -4,8 +4,8 @@ The product is most of the cost of an exact search, and within one set half of i
 diagonal are computed, and each is read by rows and by columns. Which entries of a tile are candidates is decided by a
 bound for each row, set beforehand from the distances to a random sample of the set: high enough that almost surely k
 neighbours are below it, low enough that few others are. Entries below are collected as sortable keys. A row whose
-bound was wrong is searched again in full, so the result is exact. Whole evaluations at SOP's size take 1.2 to 1.6
-times as long without it (`benchmarks/evaluation.py`).
+bound was wrong is searched again in full, so the result is exact. `benchmarks/evaluation.py --shortcuts` shows what
+it saves in whole evaluations.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from oodml._devices import pick_device
 from oodml._errors import OodmlError
+from oodml._machine import pick_device
 from oodml.evaluation._inputs import as_embeddings
 from oodml.evaluation.clustering import CLUSTERING_METRICS, clustering_scores
 from oodml.evaluation.matched import LIST_DEPTH, matched_recall

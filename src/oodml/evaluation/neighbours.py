@@ -20,8 +20,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from oodml._devices import pick_device
 from oodml._errors import OodmlError
+from oodml._machine import pick_device
 from oodml.evaluation._search import Search, full_float32, prepare, run_in_threads
 from oodml.evaluation._symmetric import SymmetricSearch
 

@@ -17,8 +17,8 @@ from oodml.data.images import load_images
 from oodml.evaluation import find_neighbours
 from oodml.reporting.report_data import ReportData
 from oodml.reporting.thumbnails import thumbnails
-from oodml.study.results import ranking
-from oodml.study.statistics import Row
+from oodml.study.leaderboard import ranking
+from oodml.study.table import Row
 
 PICTURES = 2400  # in a page, at most: about 6 MB of small photographs
 QUERIES = 1000  # searched for failures, spread evenly over the test set …

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from oodml._errors import OodmlError
 from oodml.evaluation import MATCHED
-from oodml.study.statistics import TRAINED, Row, StudyTable
 from oodml.study.store import Store
+from oodml.study.table import EXTERNAL, TRAINED, Row, StudyTable
 
 RUN_FILES = ("result.json", "metrics.jsonl", "few_shot.json")  # what is read of a run, beside its embeddings
 HEADLINE = (MATCHED, "recall@1")  # the first that a study has; only recall at one gallery size compares splits
@@ -50,8 +50,13 @@ class ReportData:
 
     @cached_property
     def scored(self) -> dict[str, str]:
-        """Encoders scored without training: label to kind, "generic" or "own"."""
+        """Encoders without training here: label to kind, "untrained" or "external"."""
         return {method: kind for method, kind in self.table.kinds.items() if kind != TRAINED}
+
+    @cached_property
+    def external(self) -> list[str]:
+        """Encoders other than the untrained backbone that were only scored."""
+        return [method for method, kind in self.table.kinds.items() if kind == EXTERNAL]
 
     @cached_property
     def metrics(self) -> list[str]:

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file
 
+from oodml.evaluation.estimate import Estimate, estimate
 from oodml.evaluation.spectrum import spectrum
 from oodml.reporting.chart import Chart, Series, View, Views
 from oodml.reporting.report_data import ReportData, mean_sd, read_json
 from oodml.reporting.shift_charts import SHIFT, mark_text, run_text
 from oodml.study.correlations import scaled, structure_correlation
-from oodml.study.statistics import Estimate, Row, estimate
+from oodml.study.table import Row
 
 _STEPS = 60  # points of a training curve; more cannot be told apart on a screen
 _STRUCTURE = ("rho", "pi_ratio", "pi_intra", "pi_inter", "uniformity", "alignment")
@@ -117,7 +118,7 @@ def _mean_line(data: ReportData, name: str, rows: list[Row], metric: str, place:
         f"{name}, {split}\n{mean:.1f}, mean of {len(v)} runs"
         for split, mean, v in zip(data.table.splits, means, values, strict=True)
     ]
-    return Series(name, data.table.fids, means, hover=hover, style=place)
+    return Series(name, data.table.measured_fids, means, hover=hover, style=place)
 
 
 def few_shot_chart(data: ReportData) -> Chart | None:
@@ -159,7 +160,7 @@ def _shot_series(data: ReportData, method: str, rows: list[tuple[Row, Any]], met
         run_text(by_split[s][0][0], f"{shots}-shot gain {m:+.1f} ± {h:.1f} points, {g.n} episodes")
         for s, m, h, g in zip(splits, means, half, gains, strict=True)
     ]
-    fids = [dict(zip(data.table.splits, data.table.fids, strict=True))[s] for s in splits]
+    fids = [dict(zip(data.table.splits, data.table.measured_fids, strict=True))[s] for s in splits]
     low, high = [m - h for m, h in zip(means, half, strict=True)], [m + h for m, h in zip(means, half, strict=True)]
     return Series(method, fids, means, "line", low, high, texts, data.style(method))
 

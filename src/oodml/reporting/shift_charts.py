@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 
-from oodml.evaluation.estimate import share_interval, share_text
+from oodml.evaluation.estimate import Estimate, share_interval, share_text
 from oodml.reporting.chart import Chart, Series, View, Views
 from oodml.reporting.report_data import ReportData, mean_sd
-from oodml.study.results import ranking
-from oodml.study.statistics import Estimate, Row
+from oodml.study.leaderboard import ranking
+from oodml.study.table import Row
 
 SHIFT = "shift between train and test classes (FID)"
 SCORE, GAIN = "score", "gain over untrained"
@@ -23,8 +26,7 @@ def score_chart(data: ReportData) -> Chart:
             means, sds = mean_sd(100 * grid)
             series = _lines(data, metric, show, means, sds)
             if show == SCORE:
-                series += [_scored_line(data, method, kind, means) for method, kind in data.scored.items()]
-                series += _untrained_line(data, metric)
+                series += _scored_lines(data, data.scored, means)
             what = metric if show == SCORE else f"{metric}, trained − untrained"
             label = f"{what} (%)" if show == SCORE else f"{what} (points)"
             views[metric, show] = View(series, SHIFT, label, note=_missing(grid, metric))
@@ -40,18 +42,16 @@ def score_chart(data: ReportData) -> Chart:
     )
 
 
+def _scored_lines(data: ReportData, kinds: Mapping[str, str], means: NDArray[np.float64]) -> list[Series]:
+    """The lines of those that were scored by the metric."""
+    scored = {method: kind for method, kind in kinds.items() if not np.isnan(means[data.style(method)]).all()}
+    return [_scored_line(data, method, kind, means) for method, kind in scored.items()]
+
+
 def _scored_line(data: ReportData, method: str, kind: str, means: NDArray[np.float64]) -> Series:
     place, splits = data.style(method), data.table.splits
     hover = [f"{method} ({kind}), {split}: {v:.1f}" for split, v in zip(splits, means[place], strict=True)]
-    return Series(method, data.table.fids, means[place], hover=hover, style=place)
-
-
-def _untrained_line(data: ReportData, metric: str) -> list[Series]:
-    if not data.table.adds_untrained(metric):
-        return []
-    values = 100 * data.table.untrained(metric)
-    hover = [f"untrained backbone, {split}: {v:.1f}" for split, v in zip(data.table.splits, values, strict=True)]
-    return [Series("untrained", data.table.fids, values, hover=hover)]
+    return Series(method, data.table.measured_fids, means[place], hover=hover, style=place)
 
 
 def difference_chart(data: ReportData) -> Chart | None:
@@ -70,7 +70,7 @@ def difference_chart(data: ReportData) -> Chart | None:
 
 def generic_chart(data: ReportData) -> Chart | None:
     """Encoders that were not trained here beside the best and the worst trained method (fig. 6)."""
-    if not data.scored:
+    if not data.external:
         return None
     views: Views = {}
     for metric in data.metrics:
@@ -78,14 +78,14 @@ def generic_chart(data: ReportData) -> Chart | None:
         order = sorted(data.trained, key=lambda m: np.nanmean(means[data.style(m)]))
         ends = {order[-1]: "best trained", order[0]: "worst trained"} if order else {}
         shown = {**data.scored, **ends}
-        series = [_scored_line(data, method, kind, means) for method, kind in shown.items()]
+        series = _scored_lines(data, shown, means)
         views[metric,] = View(series, SHIFT, f"{metric} (%)")
     return Chart(
         "generic",
         "Encoders without training here",
         views,
         {"metric": data.metrics},
-        "Generic and own encoders, scored as they are, beside the best and the worst trained method.",
+        "Encoders as they are, next to the best and the worst trained method.",
     )
 
 
@@ -108,7 +108,7 @@ def progression_chart(data: ReportData) -> Chart | None:
     caption = "Swaps, then removals of classes."
     if steps[0]["step"] < 0:
         caption = f"From step 0 to the right: {caption.lower()} From there to the left: swaps to easier splits."
-    if not np.isclose([s["fid"] for s in chosen], min(data.table.fids), rtol=1e-3).any():
+    if not np.isclose([s["fid"] for s in chosen], min(data.table.measured_fids), rtol=1e-3).any():
         # An audit measures its splits again, on the scale that a target without classes can be placed on.
         caption += " This FID is between class means, by which splits are built; elsewhere here it is between images."
     return Chart("progression", "How the splits were built", {(): view}, caption=caption)
@@ -196,12 +196,12 @@ def _lines(
             for split, value, spread in zip(table.splits, mean, sd, strict=True)
         ]
         low, high = (mean - sd, mean + sd) if sd.any() else (None, None)
-        series.append(Series(method, table.fids, mean, "line", low, high, hover, place))
+        series.append(Series(method, table.measured_fids, mean, "line", low, high, hover, place))
         if runs_too and len(table.seeds) > 1:
             rows = [row for row in data.rows(method) if metric in row.scores]
             values = [100 * _value(row, metric, show) for row in rows]
             texts = [run_text(row, f"{value:.1f}") for row, value in zip(rows, values, strict=True)]
-            fids = [row.fid for row in rows]
+            fids = [math.nan if row.fid is None else row.fid for row in rows]
             series.append(Series(method, fids, values, "points", None, None, texts, place, listed=False, faint=True))
     return series
 
@@ -236,10 +236,6 @@ def ranking_chart(data: ReportData) -> Chart:
         what = "AGS" if rising else metric
         ranked = ranking(data.table, metric)
         bars = {method: (found.mean, _bar(data, method, found, what)) for method, found in ranked.items()}
-        untrained = data.table.untrained_over_splits(metric)
-        if data.table.adds_untrained(metric) and not np.isnan(untrained):
-            hover = [f"untrained backbone: {what} {100 * untrained:.1f}"]
-            bars["untrained"] = untrained, Series("untrained", [100 * untrained], ["untrained"], "bars", hover=hover)
         views[metric,] = View([bar for _, bar in sorted(bars.values(), key=lambda each: each[0])], f"{what} (%)", "")
     height = 110 + 34 * max(len(view.series) for view in views.values())
     title = "Summed up over all splits: AGS" if rising else "Methods compared"

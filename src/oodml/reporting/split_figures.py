@@ -14,7 +14,7 @@ from oodml._files import atomic_file
 from oodml.data import Dataset, load_dataset
 from oodml.reporting.chart import COLOURS, GREY, INK, LIGHT_GREY, Chart, Series, View
 from oodml.reporting.report_data import ReportData
-from oodml.study.plan import split_features
+from oodml.study.splits import split_features
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

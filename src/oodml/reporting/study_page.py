@@ -33,8 +33,8 @@ from oodml.reporting.split_figures import map_charts
 from oodml.reporting.tables import comparison_table, made_table, papers_tables, runs_table, score_tables, settings_text
 from oodml.reporting.words import answer
 from oodml.study import load_study
-from oodml.study.statistics import StudyTable
 from oodml.study.store import open_store
+from oodml.study.table import StudyTable
 
 INTERVALS = "; ± is half the 95 % interval over seeds, [a–b] one that would go beyond 0 or 100"
 
@@ -152,6 +152,6 @@ def _subtitle(data: ReportData) -> str:
     count = [f"{size} {name[:-1] if size == 1 else name}" for name, size in sizes.items()]
     if runs < math.prod(sizes.values()):  # not every method has every seed
         count[-1] = f"up to {count[-1]}"
-    others = f", {len(data.scored)} scored without training" if data.scored else ""
+    others = f", {len(data.external)} scored without training" if data.external else ""
     of = f" of {table.planned}" if table.missing else ""
     return f"{' × '.join(count)}, {runs}{of} runs{others}"

@@ -11,18 +11,18 @@ import numpy as np
 import yaml
 
 from oodml._errors import OodmlError
-from oodml.evaluation.estimate import share_text
+from oodml.evaluation.estimate import Estimate, share_text
 from oodml.reporting.report_data import ReportData
+from oodml.study.leaderboard import ranking
 from oodml.study.published import (
-    SideBySide,
+    PublishedComparison,
     comparable_tables,
     compare_with_published,
     matching_tables,
     published_tables,
     reading_notes,
 )
-from oodml.study.results import ranking
-from oodml.study.statistics import Estimate, StudyTable
+from oodml.study.table import StudyTable
 
 _NOT_SETTINGS = {"split", "out", "seed", "quiet", "method"}  # of the plan, or of no consequence
 
@@ -58,13 +58,12 @@ def score_table(data: ReportData, metric: str) -> str:
     rows = []
     for method in sorted(table.methods, key=lambda m: -ranked[m].mean if m in ranked else 0):
         cells = [estimate_text(table.cell(metric, method, split)) for split in table.splits]
-        kind = data.scored.get(method)
-        name = f"{method} ({kind})" if kind else method
+        name = f"{method} (external)" if method in data.external else method
         rows.append([name, *([estimate_text(ags.get(method))] if ags else []), *cells])
-    if table.adds_untrained(metric):
-        over_all = [table.untrained_over_splits(metric)] if ags else []
-        rows.append(["untrained", *map(_number, [*over_all, *table.untrained(metric)])])
-    heads = [f"{split}\nFID {fid:.4g}" if fid else split for split, fid in zip(table.splits, table.fids, strict=True)]
+    heads = [
+        f"{split}\nFID {fid:.4g}" if fid is not None else split
+        for split, fid in zip(table.splits, table.fids, strict=True)
+    ]
     return html_table(["method", *(["AGS"] if ags else []), *heads], rows, f"scores-{metric}")
 
 
@@ -107,7 +106,7 @@ def made_table(data: ReportData) -> str:
             f"{r['dataset']['name']} ({r['dataset']['fingerprint']})" for r in results if "dataset" in r
         ),
         "splits": ", ".join(
-            f"{split} (FID {fid:.4g})" if fid else split  # one that does not say its FID stands at 0
+            split if fid is None else f"{split} (FID {fid:.4g})"
             for split, fid in zip(data.table.splits, data.table.fids, strict=True)
         ),
         "methods": ", ".join(data.table.methods),
@@ -184,7 +183,7 @@ def papers_tables(data: ReportData) -> str:
     return switched("published table", titles, bodies)
 
 
-def _published_table(key: str, table: StudyTable, found: list[SideBySide]) -> str:
+def _published_table(key: str, table: StudyTable, found: list[PublishedComparison]) -> str:
     about = published_tables()[key]
     columns = ["method", "split", "metric", "yours", "theirs", "yours − theirs", "95 % interval"]
     differs = any(each.differs for each in found)
@@ -196,7 +195,7 @@ def _published_table(key: str, table: StudyTable, found: list[SideBySide]) -> st
     )
 
 
-def _published_row(found: SideBySide) -> list[str]:
+def _published_row(found: PublishedComparison) -> list[str]:
     theirs = found.theirs
     spread = f" ± {100 * theirs.spread:.1f}" if theirs.spread else ""
     interval = "–" if math.isnan(found.low) else f"{100 * found.low:+.1f} to {100 * found.high:+.1f}"

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oodml.evaluation.estimate import share_text
+from oodml.evaluation.estimate import estimate, share_text
 from oodml.reporting.report_data import MATCHED, ReportData, mean_sd
 from oodml.shift import Placement
 from oodml.study.advice import FEWEST_CLASSES, Advice, Expectation
-from oodml.study.results import ranking
-from oodml.study.statistics import Comparison, estimate
+from oodml.study.leaderboard import ranking
+from oodml.study.statistics import Comparison
 
 FEW_CLASSES = 10  # another choice of so few test classes could change the scores by many points
 
@@ -113,7 +113,7 @@ def _one_shift(data: ReportData) -> list[str]:
     if not ranked:
         return ["No method has finished on every split yet, so none can be ranked."]
     best, found = next(iter(ranked.items()))
-    where, end = _where(len(table.splits), any(table.fids))
+    where, end = _where(len(table.splits), None not in table.fids)
     score = share_text(found.mean, found.half_width)
     text = f"{best} scores best on {where}: {metric_words(data.metric, len(table.splits))} {score}."
     if len(ranked) > 1:
@@ -122,7 +122,7 @@ def _one_shift(data: ReportData) -> list[str]:
 
 
 def _where(splits: int, measured: bool) -> tuple[str, str]:
-    """What to call splits of one FID, and what they cannot tell. One that does not say its FID stands at 0."""
+    """What to call splits of one FID, and what they cannot tell. None of them may be measured."""
     cannot = "cannot say how a method generalises under a growing shift"
     if splits == 1:
         return "this one split", f"One split {cannot}: add splits of other FIDs."

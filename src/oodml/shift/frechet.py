@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import lapack
 
-from oodml._blas import one_thread_if
+from oodml._machine import one_thread_if
 from oodml.shift._features import feature_rows, same_width
 
 # Up to here singular values are cheap; above, eigenvalues of the squared matrix take a sixth of the time and lose

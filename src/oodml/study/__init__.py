@@ -1,19 +1,31 @@
-"""Studies: many runs over splits of rising shift, summed up."""
+"""Studies: many runs over splits of rising shift, and their statistics."""
 
 from typing import TYPE_CHECKING, Any
 
 from oodml.study.forecast import Forecast, forecast
-from oodml.study.statistics import Row, StudyTable, ags
+from oodml.study.statistics import ags
+from oodml.study.table import Row, StudyTable
 
 if TYPE_CHECKING:
-    from oodml.study.plan import StudyConfig
-    from oodml.study.results import load_study
-    from oodml.study.running import run_study
+    from oodml.study.encoders import score_encoder
+    from oodml.study.load import load_study
+    from oodml.study.run import run_study
+    from oodml.study.settings import StudyConfig
 
-# They load training, which a score alone does not need.
-_LAZY = {"StudyConfig": "plan", "load_study": "results", "run_study": "running"}
+# These import training, which a score alone does not need.
+_LAZY = {"StudyConfig": "settings", "load_study": "load", "run_study": "run", "score_encoder": "encoders"}
 
-__all__ = ["Forecast", "Row", "StudyConfig", "StudyTable", "ags", "forecast", "load_study", "run_study"]
+__all__ = [
+    "Forecast",
+    "Row",
+    "StudyConfig",
+    "StudyTable",
+    "ags",
+    "forecast",
+    "load_study",
+    "run_study",
+    "score_encoder",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -11,8 +11,9 @@ from safetensors.numpy import load_file
 from oodml.data import Dataset
 from oodml.evaluation import evaluate
 from oodml.shift import Split
-from oodml.study.results import METRIC, ranking
-from oodml.study.statistics import TRAINED, Comparison, StudyTable
+from oodml.study.leaderboard import METRIC, ranking
+from oodml.study.statistics import Comparison
+from oodml.study.table import TRAINED, StudyTable
 
 FEWEST_CLASSES = 5  # for a bootstrap over classes
 

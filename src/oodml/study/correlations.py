@@ -1,4 +1,4 @@
-"""Do splits rank methods alike, and does the shape of an embedding space go with how well it generalises?"""
+"""Whether splits rank methods alike, and whether the shape of an embedding space correlates with generalisation."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from oodml._errors import OodmlError, unknown_name
-from oodml.study.statistics import StudyTable, mean_over_seeds
+from oodml.study.table import StudyTable, mean_over_seeds
 
 Array = NDArray[np.float64]
 SCALES = ("unit", "standard")
 
 
 def rank_correlation(table: StudyTable, metric: str) -> Array:
-    """Spearman's ρ of the methods' mean scores for every pair of splits, (split, split): 1 where both rank alike.
+    """Spearman's ρ of the methods' mean scores for every pair of splits, (split, split): 1 where the order is the same.
 
     Only trained methods with a score on both splits count; NaN with fewer than three of them or where all tie.
     """
@@ -50,7 +50,7 @@ class Trend:
 
 @dataclass(frozen=True)
 class StructureCorrelation:
-    """How a measure of the embedding space goes with a score: over all splits, and on the default split alone."""
+    """The correlation of a measure of the embedding space with a score: over all splits, and on the default split."""
 
     structure: str
     metric: str
@@ -71,10 +71,10 @@ def structure_correlation(
     """Correlate a measure of the space on the `side` classes with a score on the test classes.
 
     Args:
-        default: the split of the ordinary benchmark. None: the one with the classes of the data set's default split,
+        default: the split of the ordinary benchmark. None: the one with the classes of the dataset's default split,
             else the one of least shift.
-        methods: some of the trained methods; `table.discriminative` are those that train on a loss alone.
-        scale: level and spread of both differ between splits, which says nothing about methods, so both are scaled on
+        methods: some of the trained methods; `table.discriminative` are those that are only a loss.
+        scale: level and spread of both differ between splits for reasons other than the methods, so both are scaled on
             every split over the methods before all points are pooled: "unit" to [0, 1] (ooDML, figure 4), "standard"
             to zero mean and unit standard deviation.
     """
@@ -94,7 +94,7 @@ def structure_correlation(
 def structure_correlations(
     table: StudyTable, metric: str = "recall@1", side: str = "train", **options: Any
 ) -> list[StructureCorrelation]:
-    """Every measure of the space that the runs carry and that varies, the most telling first; options as above."""
+    """Every measure of the space that the runs have, the strongest correlation first; options as above."""
     names = dict.fromkeys(name for row in table.rows for name in row.structure.get(side, ()))
     found = [structure_correlation(table, name, metric, side, **options) for name in names]
     return sorted(found, key=lambda each: -abs(np.nan_to_num(each.overall.pearson)))

@@ -1,10 +1,11 @@
-"""What to expect at a shift that was not measured: interpolation between splits, checked by leaving each one out."""
+"""The score to expect at another shift: interpolation between splits, checked by leaving each one out."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +13,7 @@ from scipy import stats
 
 from oodml._errors import OodmlError
 from oodml.evaluation.estimate import share_interval
-
-if TYPE_CHECKING:
-    from oodml.study.statistics import StudyTable
+from oodml.study.table import UNTRAINED, StudyTable
 
 
 @dataclass(frozen=True)
@@ -28,7 +27,7 @@ class Forecast:
     inside: bool
     measured: tuple[float, float]
     mean_absolute_error: float
-    method: str = ""  # whose curve it is, for the sentence
+    method: str = ""  # of the curve, for the sentence
 
     @property
     def sentence(self) -> str:
@@ -94,11 +93,12 @@ def _left_out_weights(x: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def study_errors(table: StudyTable, metric: str, fids: Mapping[str, float] | None = None) -> dict[str, float]:
-    """Mean absolute error of predicting each inner split from the others, for every ranked method: the study's own
-    check of what a forecast from it is worth. `fids` replaces the table's shifts, by split."""
-    x = [fids[name] for name in table.splits] if fids is not None else table.fids
+    """Mean absolute error of predicting each inner split from the others, for every ranked method and encoder but the
+    untrained backbone: how exact a forecast from the study is. `fids` replaces the table's shifts, by split."""
+    x = [fids[name] for name in table.splits] if fids is not None else table.measured_fids
     means = dict(zip(table.methods, table.means(metric), strict=True))
-    return {method: float(np.abs(leave_one_out(x, means[method])).mean()) for method in table.ags(metric)}
+    ranked = [method for method in table.ags(metric) if table.kinds[method] != UNTRAINED]
+    return {method: float(np.abs(leave_one_out(x, means[method])).mean()) for method in ranked}
 
 
 def forecast_file(
@@ -109,7 +109,7 @@ def forecast_file(
     fids: Mapping[str, float] | None = None,
     target: tuple[str, float] | None = None,
 ) -> dict[str, Any]:
-    """What `forecast.json` of a study holds: the curve of a method, and what to expect of a target (name, FID) on it.
+    """The content of a study's `forecast.json`: the curve of a method, and the score to expect of a target (name, FID).
 
     `low` and `high` of the curve are the 95 % interval over seeds, None with one; those of the target are the
     forecast's, None outside the measured range.
@@ -122,7 +122,8 @@ def forecast_file(
         for split, cell in measured.items()
         for low, high in [share_interval(cell.mean, cell.half_width)]
     ]
-    x, y = [shifts[split] for split in measured], [cell.mean for cell in measured.values()]
+    x = [math.nan if (fid := shifts[split]) is None else fid for split in measured]
+    y = [cell.mean for cell in measured.values()]
     held: dict[str, Any] = {
         "metric": metric,
         "method": method,
@@ -130,7 +131,7 @@ def forecast_file(
         "target": None,
         "gallery": list(gallery),
     }
-    enough = len(set(x)) >= 3
+    enough = len(set(x)) >= 3 and bool(np.isfinite(x).all())
     held["leave_one_out_error"] = float(np.abs(leave_one_out(x, y)).mean()) if enough else None
     if target is not None and enough:
         found = replace(forecast(x, y, target[1]), method=method)

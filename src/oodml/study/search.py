@@ -1,7 +1,7 @@
-"""Hyperparameter search (extra `search`): ranges from the registries' records, judged on validation classes alone.
+"""Hyperparameter search (extra `search`): ranges from the registries' records, scored on validation classes.
 
-The test classes are never touched: a trial trains on the split's train classes without its validation classes, and is
-tested on those. What the search returns is a method to put into a study.
+The test classes are never used: a trial trains on the split's train classes without its validation classes, and is
+tested on those. The search returns a method to put into a study.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ IDENTITY = "search"  # the attribute of Optuna's study that says what is searche
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchResult:
     """The best method of a search, its score on the validation classes, and every trial (options, score)."""
 
     method: dict[str, Any]
@@ -51,7 +51,7 @@ def _is_loss(name: str) -> bool:
 
 
 def without_test_classes(split: Split) -> Split:
-    """The split that a search may see: fit classes against validation classes."""
+    """The split that a search uses: fit classes against validation classes."""
     val = held_out(split)
     fit = [name for name in split.train if name not in set(val)]
     return replace(split, train=fit, test=val, val=[], name=f"{split.name}-search", episodes={})
@@ -64,14 +64,14 @@ def search(
     metric: str = "recall@1",
     options: Mapping[str, tuple[Any, ...]] | None = None,
     quiet: bool = False,
-) -> Found:
-    """Search the options of a run's method; started again in the same folder, it goes on.
+) -> SearchResult:
+    """Search the options of a run's method; started again in the same folder, it resumes.
 
-    A folder that holds another search (of another method, metric, ranges or settings) is refused: their trials would
-    be taken for one another's.
+    A folder that holds another search (of another method, metric, ranges or settings) is refused, because their trials
+    would mix.
 
     Args:
-        config: a run; its split's test classes take no part. Trials end with their last epoch: nothing is selected.
+        config: a run; its split's test classes are not used. Trials are scored at their last epoch.
         options: {option: (low, high)} in place of the ranges of the records; a range from a positive number to ten
             times it or more is searched by its logarithm.
     """
@@ -85,7 +85,7 @@ def search(
     _check_ranges(given, ranges)
     dataset = load_dataset(given.dataset)
     split = without_test_classes(choose_split(dataset, given.split))
-    metrics = tuple(dict.fromkeys((*(given.metrics or ()), metric)))  # the default ones are not all that there are
+    metrics = tuple(dict.fromkeys((*(given.metrics or ()), metric)))  # the default ones do not include all
     root = Path(out)
     root.mkdir(parents=True, exist_ok=True)
 
@@ -113,7 +113,7 @@ def search(
     if not finished:
         raise OodmlError("No trial of the search has finished; look at its errors above.")
     options_of_best, score = max(finished, key=lambda trial: trial[1])
-    return Found(with_options(given.method, options_of_best), score, tuple(finished))
+    return SearchResult(with_options(given.method, options_of_best), score, tuple(finished))
 
 
 def search_name(method: str | Mapping[str, Any]) -> str:
@@ -138,13 +138,13 @@ def _refuse_another(study: Any, root: Path, own: dict[str, Any]) -> None:
     if held is None and not study.trials:
         study.set_user_attr(IDENTITY, own)
     elif held != own:
-        raise OodmlError(f"{root} holds {_told(held, own)}. Give --out a folder of its own.")
+        raise OodmlError(f"{root} holds {_difference(held, own)}. Give --out another folder.")
 
 
-def _told(held: dict[str, Any] | None, own: dict[str, Any]) -> str:
-    """Another search in words: where it differs from ours."""
+def _difference(held: dict[str, Any] | None, own: dict[str, Any]) -> str:
+    """Where another search differs from ours, in words."""
     if held is None:
-        return "a search that does not say what it is about"
+        return "a search without a description"
     name = search_name(held["method"])
     if name != search_name(own["method"]):
         return f"a search of {name}"
@@ -156,7 +156,7 @@ def _told(held: dict[str, Any] | None, own: dict[str, Any]) -> str:
 
 
 def _check_ranges(config: RunConfig, ranges: Mapping[str, tuple[Any, ...]]) -> None:
-    """Try the method with the first value of every range: an option that it lacks is named before any training."""
+    """Make the method with the first value of every range: an unknown option is reported before any training."""
     if not ranges:
         raise OodmlError("The method has no options with a range to search in; give `options`.")
     first = {name: values[0] for name, values in ranges.items()}
@@ -178,8 +178,6 @@ def with_options(method: Any, chosen: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in chosen.items():
         key, dot, rest = name.partition(".")
         if dot and key not in spec:
-            raise OodmlError(
-                f"The option {name!r} has no place: the method {spec['name']!r} has no {key!r} of its own."
-            )
+            raise OodmlError(f"The option {name!r} cannot be set: the method {spec['name']!r} has no option {key!r}.")
         spec[key] = with_options(spec[key], {rest: value}) if dot else value
     return spec

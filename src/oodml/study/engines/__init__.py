@@ -7,7 +7,7 @@ from typing import Any
 
 from oodml._errors import OodmlError, unknown_name
 from oodml.study.engines.execute import Outcome
-from oodml.study.plan import PlannedRun
+from oodml.study.grid import PlannedRun
 from oodml.study.store import Store
 
 Engine = Callable[[list[PlannedRun], Store], Iterator[tuple[PlannedRun, Outcome]]]

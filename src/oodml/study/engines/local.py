@@ -1,22 +1,25 @@
-"""Runs as processes of this machine: one a core without a GPU, as many as fit into each GPU with them.
+"""Runs as processes of this machine: one per core without a GPU, as many as fit into the memory of each GPU with them.
 
-A worker process does one run after the other. One that dies (killed by the system for its memory, say) is noticed:
-its run is recorded as failed, another worker takes its place and the others go on. A worker whose coordinator dies
-saves its run and leaves. It never imports the caller's script, which so needs no `if __name__ == "__main__"`.
+A worker process does one run after the other. If it dies (for example killed by the system for its memory), its run is
+recorded as failed, another worker replaces it and the others continue. A worker whose coordinator dies saves its run
+and stops. It never imports the caller's script, which therefore needs no `if __name__ == "__main__"`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from types import FrameType
 from typing import Any
 
 import torch
@@ -24,13 +27,15 @@ import torch
 from oodml._errors import OodmlError
 from oodml._machine import cores
 from oodml.study.engines.execute import Outcome, execute
-from oodml.study.engines.limit import stopping_after
-from oodml.study.engines.packing import Packing, Size, size_of
-from oodml.study.engines.registered import Registration, hidden_main, registrations, take_in
-from oodml.study.plan import PlannedRun
+from oodml.study.engines.registered import Registration, hidden_main, register_all, registrations
+from oodml.study.grid import PlannedRun
 from oodml.study.store import Store
 
-LEAVE_SECONDS = 30.0  # time a worker has to save its run when the study is stopped
+STOP_SECONDS = 30.0  # time a worker has to save its run when the study is stopped
+REPEAT_SECONDS = 3.0  # until the exception is raised again where it was swallowed
+SHARE = 0.9  # of a GPU's memory that runs may fill
+CONTEXT = 600 << 20  # bytes that CUDA itself takes for each process
+Size = tuple[str | int | None, ...]
 _SPAWN = multiprocessing.get_context("spawn")  # a forked copy of torch's thread pool would hang
 
 
@@ -44,16 +49,16 @@ class Job:
 
 
 class LocalEngine:
-    """`workers` processes side by side; by default one a core (CPU), or what GPU memory and cores allow.
+    """`workers` processes side by side; by default one per core (CPU), or what GPU memory and cores allow.
 
-    After `seconds` (None: never) what runs is stopped, and what waits is left; only what has ended is given back.
+    After `seconds` (None: never) all runs are stopped; only those that have ended are given back.
     """
 
     def __init__(self, workers: int | None = None, seconds: float | None = None) -> None:
         if workers is not None and workers < 1:
             raise OodmlError(f"workers must be at least 1, got {workers}.")
         self.workers = workers or cores()
-        self.threads = max(1, cores() // self.workers)  # small batches gain little from threads, runs side by side all
+        self.threads = max(1, cores() // self.workers)  # small batches gain little from threads
         self.until = None if seconds is None else time.monotonic() + seconds
 
     def __call__(self, runs: list[PlannedRun], store: Store) -> Iterator[tuple[PlannedRun, Outcome]]:
@@ -92,15 +97,15 @@ class Worker:
             self.process.start()
         theirs.close()  # so that our end reads "end of file" when the process ends
 
-    def give(self, job: Job, store: Store) -> bool:
-        """Hand it a run; False when the process has died."""
+    def send(self, job: Job, store: Store) -> bool:
+        """Send it a run; False when the process has died."""
         try:
             self.pipe.send((job.run, store, job.device))
         except (BrokenPipeError, ConnectionResetError):
             return False
         return True
 
-    def answer(self) -> tuple[Outcome, int] | None:
+    def receive(self) -> tuple[Outcome, int] | None:
         """Outcome and peak GPU memory of the run; None when the process died."""
         try:
             return self.pipe.recv()
@@ -108,14 +113,14 @@ class Worker:
             self.process.join()
             return None
 
-    def ask_to_leave(self) -> None:
-        """End it: an idle one at once, a busy one after it has saved its run."""
+    def stop(self) -> None:
+        """Stop it: an idle worker at once, a busy one after it has saved its run."""
         self.pipe.close()
         if self.process.is_alive():
             self.process.terminate()
 
-    def end(self) -> None:
-        self.process.join(LEAVE_SECONDS)
+    def join(self) -> None:
+        self.process.join(STOP_SECONDS)
         if self.process.is_alive():
             self.process.kill()
             self.process.join()
@@ -131,7 +136,7 @@ class _Pool:
         waiting = deque(runs)
         try:
             while waiting or self.busy:
-                while waiting and (job := self._place(waiting[0])):
+                while waiting and (job := self._assign(waiting[0])):
                     self._start(job, store)
                     waiting.popleft()
                 pipes: dict[Any, Worker] = {worker.pipe: worker for worker in self.busy}
@@ -143,45 +148,45 @@ class _Pool:
         finally:
             workers = [*self.idle, *self.busy]
             for worker in workers:
-                worker.ask_to_leave()
+                worker.stop()
             for worker in workers:
-                worker.end()
+                worker.join()
 
-    def _place(self, run: PlannedRun) -> Job | None:
-        """The run with a place to run it, or None while there is none."""
+    def _assign(self, run: PlannedRun) -> Job | None:
+        """The run with a device, or None while there is no free one."""
         if len(self.busy) >= self.workers:
             return None
         if self.packing is None:
             return Job(run, None, ())
         size = size_of(run)
-        tenants = [(job.device, job.size) for job in self.busy.values() if job.device is not None]
-        device = self.packing.place(size, tenants)
+        running = [(job.device, job.size) for job in self.busy.values() if job.device is not None]
+        device = self.packing.choose_device(size, running)
         return Job(run, device, size) if device else None
 
     def _start(self, job: Job, store: Store) -> None:
-        worker = self._give_to_idle(job, store)
+        worker = self._send_to_idle(job, store)
         if worker is None:
             worker = Worker(self.threads)
-            worker.give(job, store)  # should it die at once, its answer will say so
+            worker.send(job, store)  # if it dies at once, `receive` returns None
         self.busy[worker] = job
 
-    def _give_to_idle(self, job: Job, store: Store) -> Worker | None:
-        """The idle worker that took the run, if there is one; those that died while idle took nothing with them."""
+    def _send_to_idle(self, job: Job, store: Store) -> Worker | None:
+        """The idle worker that received the run, if there is one; workers that died while idle are removed."""
         while self.idle:
             worker = self.idle.pop()
-            if worker.give(job, store):
+            if worker.send(job, store):
                 return worker
-            worker.ask_to_leave()
-            worker.end()
+            worker.stop()
+            worker.join()
         return None
 
     def _end(self, worker: Worker, store: Store) -> tuple[PlannedRun, Outcome]:
-        job, answer = self.busy.pop(worker), worker.answer()
-        if answer is not None:
+        job, received = self.busy.pop(worker), worker.receive()
+        if received is not None:
             self.idle.append(worker)
-            outcome, peak = answer
+            outcome, peak = received
             if self.packing is not None and outcome == "done":
-                self.packing.learn(job.size, peak)
+                self.packing.record(job.size, peak)
             return job.run, outcome
         code = worker.process.exitcode or 0
         how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
@@ -191,10 +196,10 @@ class _Pool:
 
 
 def _serve(pipe: Connection, threads: int, registered: list[Registration]) -> None:
-    """The life of a worker: a run, its outcome, the next one, until the pipe closes."""
+    """The loop of a worker: receive a run, send its outcome, until the pipe closes."""
     torch.set_num_threads(threads)
-    threading.Thread(target=_follow_parent, daemon=True).start()
-    take_in(registered)
+    threading.Thread(target=_stop_with_parent, daemon=True).start()
+    register_all(registered)
     while True:
         try:
             run, store, device = pipe.recv()
@@ -210,8 +215,8 @@ def _serve(pipe: Connection, threads: int, registered: list[Registration]) -> No
             return
 
 
-def _follow_parent() -> None:
-    """When the coordinator dies, ask our own run to save and stop."""
+def _stop_with_parent() -> None:
+    """When the coordinator dies, have our own run save and stop."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
@@ -219,15 +224,89 @@ def _follow_parent() -> None:
 
 
 def _gpu_memory() -> dict[str, int]:
-    """Free bytes by GPU, before any run of ours."""
+    """Free bytes by GPU, before the first run."""
     return {f"cuda:{i}": torch.cuda.mem_get_info(i)[0] for i in range(torch.cuda.device_count())}
 
 
 def _peak_memory(device: str | None) -> int:
-    """The most this process has held on the GPU since the last run; what it holds now is given back."""
+    """The most memory this process has held on the GPU since the last run; what it holds now is freed."""
     if device is None:
         return 0
     peak = torch.cuda.max_memory_reserved(device)
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats(device)
     return peak
+
+
+def size_of(run: PlannedRun) -> Size:
+    """What a run's memory depends on: runs with the same size need the same."""
+    settings = run.config.resolved()
+    method = settings.method or ""
+    name = method if isinstance(method, str) else method["name"]
+    return settings.backbone, settings.train, settings.batch_size, settings.embedding_dim, settings.grad_cache, name
+
+
+@dataclass
+class Packing:
+    """Which GPU a run goes to: as many small runs side by side as its memory (bytes) holds, by what runs of each size
+    needed at their peak."""
+
+    memory: Mapping[str, int]
+    needs: dict[Size, int] = field(default_factory=dict)
+
+    def choose_device(self, size: Size, running: Sequence[tuple[str, Size]]) -> str | None:
+        """The GPU with most free memory for a run next to those `running` (device, size); None: wait.
+
+        A run of an unknown size goes to an empty GPU and has it alone, until its need is known.
+        """
+        best: tuple[int, str] | None = None
+        for device, memory in self.memory.items():
+            there = [each for where, each in running if where == device]
+            if there and (size not in self.needs or any(each not in self.needs for each in there)):
+                continue
+            free = int(SHARE * memory) - sum(self.needs[each] for each in there)
+            if (not there or self.needs[size] <= free) and (best is None or free > best[0]):
+                best = free, device
+        return best[1] if best else None
+
+    def record(self, size: Size, peak: int) -> None:
+        """Note the peak of a run that ended (bytes of tensors and cached blocks)."""
+        self.needs[size] = max(self.needs.get(size, 0), peak + CONTEXT)
+
+
+class _TimeIsUp(BaseException):
+    """Not an Exception: a run must not report it as a failure."""
+
+
+@contextlib.contextmanager
+def stopping_after(seconds: float | None) -> Iterator[None]:
+    """Leave the block without an error when the time is up, whatever it waits for (only in the main thread).
+
+    The interrupted code may turn the exception into another one, or swallow it (as starting a thread does): it is
+    raised again every few seconds until the block is left, but not while the block cleans up. None: no limit.
+    """
+    if seconds is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        if not _is_being_handled():
+            raise _TimeIsUp
+
+    previous = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, max(0.001, seconds), REPEAT_SECONDS)
+    try:
+        yield
+    except _TimeIsUp:
+        pass
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+
+
+def _is_being_handled() -> bool:
+    """Whether the time is up already: this is a `finally`, an `except` or the end of a `with`."""
+    error = sys.exc_info()[1]
+    while error is not None and not isinstance(error, _TimeIsUp):
+        error = error.__context__
+    return error is not None

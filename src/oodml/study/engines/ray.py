@@ -1,4 +1,4 @@
-"""Runs as tasks of a Ray cluster; a task whose node dies is started again on another one."""
+"""Runs as tasks of a Ray cluster; a task whose node dies is started again on another node."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Any
 
 from oodml._errors import OodmlError
 from oodml.study.engines.execute import Outcome, execute
-from oodml.study.plan import PlannedRun
+from oodml.study.grid import PlannedRun
 from oodml.study.store import Store
 
-RETRIES = 3  # of a run whose node or process died; a run that failed by itself is not repeated
+RETRIES = 3  # of a run whose node or process died; a run that raised an error is not repeated
 
 
 class RayEngine:
-    """Joins the cluster at `address` (None: one of this machine). Every run asks for `cpus` and `gpus`.
+    """Joins the cluster at `address` (None: one of this machine). Every run requests `cpus` and `gpus`.
 
-    `gpus` may be a fraction: .25 puts four runs on a GPU. None: one where the cluster has any, else none. The nodes
-    need oodml installed and the data set where its settings say; a store behind a URL needs no common disk.
+    `gpus` may be a fraction: 0.25 puts four runs on a GPU. None: one where the cluster has any, else none. The nodes
+    need oodml and the dataset at the path of its settings; a store behind a URL needs no common disk.
     """
 
     def __init__(self, address: str | None = None, cpus: float = 1, gpus: float | None = None) -> None:
@@ -39,7 +39,7 @@ class RayEngine:
             store = Store(store.root.absolute())  # the nodes have another current folder
         options: dict[str, Any] = {"num_cpus": self.cpus, "num_gpus": self.gpus, "max_retries": RETRIES}
         task = self.ray.remote(**options)(_task)
-        # One object each: nothing of a study is large, and a lost node takes no shared object with it.
+        # One object each: they are small, and a lost node loses no shared object.
         under_way = {task.remote(run, store, int(self.cpus) or 1): run for run in runs}
         try:
             while under_way:

@@ -1,7 +1,7 @@
-"""What this process has registered beside the package, handed on to its workers.
+"""What this process has registered in addition to the package, sent to its workers.
 
 A worker does not import the caller's script: that would run it again, unless it is written with a guard. What modules
-and entry points have registered reaches it all the same; what stands in the script itself cannot.
+and entry points have registered is sent to it; what is defined in the script itself cannot be.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from oodml.models.backbones import backbone_records, register_backbone
 _REGISTRIES: dict[str, tuple[Callable[[], list[Record]], Callable[..., Any]]] = {
     "backbone": (backbone_records, register_backbone),
     "batch sampler": (batch_sampler_records, register_batch_sampler),
-    "data set": (dataset_records, register_dataset),
+    "dataset": (dataset_records, register_dataset),
     "loss": (loss_records, register_loss),
     "method": (method_records, register_method),
     "metric": (metric_records, register_metric),
@@ -39,7 +39,7 @@ _FACTS = ("summary", "paper", "aliases", "default_miner", "has_parameters")
 
 @dataclass(frozen=True)
 class Unreachable:
-    """Stands for a factory that no worker can have: whatever a run asks of it, it says why."""
+    """Replaces a factory that cannot be sent to a worker; using it raises an error that explains why."""
 
     kind: str
     name: str
@@ -47,32 +47,32 @@ class Unreachable:
 
     @property
     def __signature__(self) -> Signature:
-        """That of the factory, so that the settings of a run are checked as they were when it was planned."""
+        """The signature of the factory, so that the settings of a run are checked as when it was planned."""
         return Signature([Parameter(each, Parameter.KEYWORD_ONLY, default=None) for each in self.options])
 
     def __call__(self, *args: Any, **options: Any) -> NoReturn:
         raise OodmlError(
-            f"The {self.kind} {self.name!r} cannot reach the worker processes of the study, which do not import your "
-            "script. Move it, as a function or class with a name, into a module that the script imports, or give it an "
-            "entry point, or pass workers=1."
+            f"The {self.kind} {self.name!r} cannot be sent to the worker processes of the study, which do not import "
+            "your script. Move it, as a function or class with a name, into a module that the script imports, or give "
+            "it an entry point, or pass workers=1."
         )
 
 
 @dataclass(frozen=True)
 class Registration:
-    """One registered name on its way to a worker; its factory is pickled, so that one lost is lost alone."""
+    """One registered name for a worker; its factory is pickled on its own, so that a failure concerns it alone."""
 
     kind: str
     name: str
     facts: dict[str, Any]
     factory: bytes | None
-    stand_in: Unreachable
+    replacement: Unreachable
 
 
 @contextlib.contextmanager
 def hidden_main() -> Iterator[None]:
-    """Within it `__main__` is empty: a process that is started does not run the caller's script, nothing of it can be
-    pickled."""
+    """Replace `__main__` by an empty module: a process started here does not run the caller's script, and nothing of
+    it can be pickled."""
     ours = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
     try:
@@ -91,17 +91,17 @@ def registrations() -> list[Registration]:
     ]
 
 
-def take_in(given: list[Registration]) -> None:
-    """Register what another process has registered; in place of what was there, as it was replaced there too."""
+def register_all(given: list[Registration]) -> None:
+    """Register what another process has registered, replacing what has the same name."""
     for each in given:
-        factory = each.stand_in if each.factory is None else _unpickled(each)
+        factory = each.replacement if each.factory is None else _unpickled(each)
         _REGISTRIES[each.kind][1](each.name, factory, replace=True, **each.facts)
 
 
 def _registration(kind: str, record: Record) -> Registration:
     facts = {name: getattr(record, name) for name in _FACTS} | {"search": dict(record.search)}
-    stand_in = Unreachable(kind, record.name, _options(record.factory))
-    return Registration(kind, record.name, facts, _pickled(record.factory), stand_in)
+    replacement = Unreachable(kind, record.name, _options(record.factory))
+    return Registration(kind, record.name, facts, _pickled(record.factory), replacement)
 
 
 def _options(factory: Callable[..., Any]) -> tuple[str, ...]:
@@ -113,12 +113,12 @@ def _pickled(factory: Callable[..., Any]) -> bytes | None:
     try:
         with hidden_main():
             return pickle.dumps(factory)
-    except Exception:  # pickle has no one error for what it cannot do
+    except Exception:  # pickle raises many kinds of errors
         return None
 
 
 def _unpickled(given: Registration) -> Callable[..., Any]:
     try:
         return pickle.loads(given.factory or b"")
-    except Exception:  # its module cannot be found by its name, or fails there
-        return given.stand_in
+    except Exception:  # its module cannot be found, or fails here
+        return given.replacement
