@@ -39,7 +39,7 @@ class Here(mine.Spread):
 run = {"backbone": "tiny", "embedding_dim": 8, "steps": 1, "eval_every": 1, "batch_size": 8, "selection": "last"}
 methods = {"spread": "spread", "here": {"name": "here", "weight": 2.0}}
 study = oodml.StudyConfig(dataset="blots", splits="default", methods=methods, run=run)
-print(oodml.run_study(study, "study", quiet=True, workers=2).methods)
+print(oodml.run_study(study, "study", quiet=True, workers=2).trained)
 """
 
 
