@@ -24,6 +24,8 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 
 format: $(VENV)/.dev
+	$(BIN)/python docs/build_tables.py
+	$(BIN)/python docs/build_stubs.py
 	$(BIN)/ruff check --fix src tests benchmarks examples tools
 	$(BIN)/ruff format src tests benchmarks examples tools
 

@@ -23,8 +23,8 @@ from PIL import Image
 from rich.console import Console
 from rich.table import Table
 
-from oodml.data import Dataset, _decode, load_dataset, load_images
-from oodml.models._torchvision import ensure_torchvision
+from oodml.data import Dataset, decode, load_dataset, load_images
+from oodml.models.backbones.timm_models import ensure_torchvision
 
 BATCH = 112
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data" / "cub200.tar"
@@ -87,7 +87,7 @@ def decoding(table: Table, ds: Dataset, folder: Path, rounds: int) -> None:
             pillow(lambda pixels: file.write(pixels.data))()
 
     def ours(workers: int) -> Callable[[], object]:
-        return lambda: _decode.decode_all(ds, folder / "pixels.bin", 256, workers, quiet=True)
+        return lambda: decode.decode_all(ds, folder / "pixels.bin", 256, workers, quiet=True)
 
     cores = len(os.sched_getaffinity(0))
     contestants = [ours(1), ours(cores), pillow_to_file, pillow(len)]

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from oodml.models import make_backbone
-from oodml.models._engines import TOLERANCE, OpenVinoEngine, TorchEngine
+from oodml.models.engines import TOLERANCE, OpenVinoEngine, TorchEngine
 from oodml.models.features import _Pooled
 
 Contestant = Callable[[Tensor], Tensor]

@@ -162,7 +162,7 @@ def swap(job: Job, name: str) -> Job:
     lr = float(job.config.lr or 0)
     groups = [*embedder.param_groups(lr, float(job.config.weight_decay or 0)), *method.param_groups(lr)]
     optimiser = torch.optim.Adam(groups, fused=True)
-    length = len(job.sampler) // method.batches_per_step
+    length = len(job.sampler)
     return dataclasses.replace(job, method=method, embedder=embedder, optimiser=optimiser, steps_per_epoch=length)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from oodml._registry import Record
@@ -28,27 +28,28 @@ def names(record: Record) -> str:
     return ", ".join(f"`{name}`" for name in (record.name, *record.aliases))
 
 
-def ours(records: Iterable[Record]) -> list[Record]:
-    """Without what plug-ins of the machine at hand have added."""
-    return [r for r in records if r.factory.__module__.startswith("oodml.")]
+def ours(records: Iterable[Record], chosen: Collection[str] | None) -> list[Record]:
+    """Without what plug-ins of this machine have added; `chosen`: of these names alone."""
+    found = [r for r in records if r.factory.__module__.startswith("oodml.")]
+    return [r for r in found if chosen is None or r.name in chosen]
 
 
-def losses_table() -> str:
+def losses_table(chosen: Collection[str] | None = None) -> str:
     rows = [
         [names(r), r.summary, r.paper, r.default_miner or "–", "yes" if r.has_parameters else "–", options(r)]
-        for r in ours(loss_records())
+        for r in ours(loss_records(), chosen)
     ]
     return markdown_table(["loss", "what it does", "paper", "miner", "learns", "options and defaults"], rows)
 
 
-def miners_table() -> str:
-    rows = [[names(r), r.summary, r.paper, options(r)] for r in ours(miner_records())]
+def miners_table(chosen: Collection[str] | None = None) -> str:
+    rows = [[names(r), r.summary, r.paper, options(r)] for r in ours(miner_records(), chosen)]
     return markdown_table(["miner", "what it does", "paper", "options and defaults"], rows)
 
 
-def fill(page: str) -> str:
-    """The page with what stands between its table marks replaced."""
-    for mark, table in (("losses", losses_table()), ("miners", miners_table())):
+def fill(page: str, chosen: Collection[str] | None = None) -> str:
+    """The page with the text between its table marks replaced; `chosen`: only rows of these names."""
+    for mark, table in (("losses", losses_table(chosen)), ("miners", miners_table(chosen))):
         pattern = re.compile(rf"(<!-- {mark} -->\n).*?(<!-- end {mark} -->)", re.DOTALL)
         page, count = pattern.subn(lambda m, table=table: f"{m[1]}\n{table}\n\n{m[2]}", page)
         if count != 1:

@@ -118,8 +118,8 @@ def test_a_root_leaves_the_data_set_of_the_settings_as_it_is(trained_with, tmp_p
     ("words", "message"),
     [
         (["--run", "nosuch"], "There is no folder nosuch"),
-        (["--run", "nosuch", "--device", "tpu"], "device='tpu' is none torch knows"),
-        (["--run", "nosuch", "--dataset", "glyfs"], "no data set of that name"),
+        (["--run", "nosuch", "--device", "tpu"], "device='tpu' is not a device of torch"),
+        (["--run", "nosuch", "--dataset", "glyfs"], "is not a dataset"),
         (["--run", "r", "--root", "/nonexistent"], "give --dataset too"),
         (["file.npz", "--run", "r"], "give one of them"),
         (["file.npz", "--dataset", "glyphs", "--split", "default"], "--dataset, --split say what a run is tested on"),

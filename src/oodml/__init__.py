@@ -46,6 +46,7 @@ _HOME = {
     "register_dataset": "data",
     "register_loss": "losses",
     "register_method": "methods",
+    "register_metric": "evaluation",
     "register_miner": "miners",
     "report": "reporting",
     "run_study": "study",
@@ -54,9 +55,12 @@ _HOME = {
     "train": "training",
 }
 
+_PACKAGES = ("losses", "miners")  # whose classes are public too: `oodml.losses.Margin`
+
 __all__ = [*_HOME]
 
 if TYPE_CHECKING:
+    from oodml import losses, miners
     from oodml._errors import OodmlError
     from oodml.config import RunConfig
     from oodml.data import (
@@ -68,7 +72,7 @@ if TYPE_CHECKING:
         register_batch_sampler,
         register_dataset,
     )
-    from oodml.evaluation import evaluate, structure, threshold_drift
+    from oodml.evaluation import evaluate, register_metric, structure, threshold_drift
     from oodml.losses import list_losses, make_loss, register_loss
     from oodml.methods import list_methods, make_method, register_method
     from oodml.miners import list_miners, make_miner, register_miner
@@ -80,6 +84,8 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
+    if name in _PACKAGES:
+        return importlib.import_module(f"oodml.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'oodml' has no attribute {name!r}; its public names are {', '.join(__all__)}")
     value = getattr(importlib.import_module(f"oodml.{_HOME[name]}"), name)
@@ -88,4 +94,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, "__version__"])
+    return sorted([*__all__, *_PACKAGES, "__version__"])

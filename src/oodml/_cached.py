@@ -1,4 +1,4 @@
-"""What the cache folder holds, and its removal: decoded pictures and features are made again when they are needed."""
+"""What the cache folder holds, and its removal: decoded images and features are made again when they are needed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KINDS = ("images", "features", "glyphs")  # all that can be made again; copies o
 
 
 class Entry(NamedTuple):
-    """One decoded data set, one file of features, or one rendering of the embedded data set."""
+    """One decoded dataset, one file of features, or one rendering of the embedded dataset."""
 
     kind: str
     path: Path
@@ -23,7 +23,7 @@ class Entry(NamedTuple):
 
     @property
     def place(self) -> str:
-        """Where the pictures of a decoded data set came from; "" where that is not known."""
+        """Where the images of a decoded dataset came from; "" where that is not known."""
         try:
             return str(json.loads((self.path / "meta.json").read_text(encoding="utf-8"))["place"])
         except (OSError, ValueError, KeyError, TypeError):

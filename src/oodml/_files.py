@@ -64,7 +64,7 @@ def check_writable(folder: Path, option: str) -> None:
 
 def check_holds_only(what: str, folder: Path, marks: Iterable[str]) -> None:
     """Refuse a file, and a folder with something in it but none of the `marks` of a run, study or audit (`what`): ours
-    would be scattered among somebody's pictures or papers."""
+    would be scattered among somebody's images or papers."""
     if folder.is_file():
         raise OodmlError(f"{folder} is a file; give a folder.")
     if not folder.is_dir() or any((folder / mark).exists() for mark in marks):

@@ -1,4 +1,4 @@
-"""One mechanism for every registry: losses, miners, methods, data sets, batch samplers, backbones.
+"""One mechanism for every registry: losses, miners, methods, datasets, batch samplers, backbones.
 
 A registry scans its package folder once, so adding an objective touches one file, and it reads the Python entry
 points of its group, so another distribution can add names without being imported first. What is registered is a

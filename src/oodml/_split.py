@@ -164,6 +164,11 @@ def as_split(split: Any) -> Split:
     )
 
 
+def as_splits(splits: Sequence[Split] | str | Path) -> Splits:
+    """The splits behind the path of a file, or a list of splits."""
+    return load_splits(splits) if isinstance(splits, str | Path) else Splits(splits)
+
+
 def save_splits(path: str | Path, splits: Sequence[Split]) -> None:
     """Write a series of splits with its progression as one JSON file; an interrupted write leaves no partial file."""
     check_names(splits, str(path))

@@ -1,4 +1,4 @@
-"""Pictures on disk for the tests of this room, and a cache of their own."""
+"""Images on disk for the tests of this room, and a cache of their own."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def glyphs(glyphs_cache: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.fixture
-def picture() -> Callable[..., Image.Image]:
-    """A smooth random picture: `picture(seed, width, height)`."""
+def image() -> Callable[..., Image.Image]:
+    """A smooth random image: `image(seed, width, height)`."""
 
     def make(seed: int = 0, width: int = 40, height: int = 30) -> Image.Image:
         small = np.random.default_rng(seed).integers(0, 256, (5, 6, 3), dtype=np.uint8)
@@ -46,19 +46,19 @@ def picture() -> Callable[..., Image.Image]:
 
 
 @pytest.fixture
-def birds(tmp_path: Path, picture: Callable[..., Image.Image]) -> Path:
-    """Four class folders of 3, 4, 5 and 6 pictures of different sizes and kinds of files."""
+def birds(tmp_path: Path, image: Callable[..., Image.Image]) -> Path:
+    """Four class folders of 3, 4, 5 and 6 images of different sizes and kinds of files."""
     root = tmp_path / "birds"
     for c, (name, count) in enumerate({"crow": 3, "gull": 4, "jay": 5, "wren": 6}.items()):
         (root / name).mkdir(parents=True)
         for i in range(count):
             ending = ("png", "jpg", "webp", "bmp")[i % 4]
-            picture(10 * c + i, 30 + 3 * i, 50 - 4 * i).save(root / name / f"{i}.{ending}")
+            image(10 * c + i, 30 + 3 * i, 50 - 4 * i).save(root / name / f"{i}.{ending}")
     return root
 
 
 @pytest.fixture
 def real_data() -> Path:
     if not (REAL_DATA / "cub200.tar").is_file():
-        pytest.skip(f"the real data sets are not at {REAL_DATA}")
+        pytest.skip(f"the real datasets are not at {REAL_DATA}")
     return REAL_DATA

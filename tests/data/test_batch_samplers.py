@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 import oodml
 from oodml import OodmlError, make_batch_sampler
-from oodml.data.samplers import _base as samplers_base
-from oodml.data.samplers._base import ClassIndex, _distinct
+from oodml.data.samplers import base as samplers_base
+from oodml.data.samplers.base import ClassIndex, _distinct
 from oodml.data.samplers.spc import SPC
 
 
@@ -39,10 +39,10 @@ def test_spc_keeps_its_rules_for_any_class_sizes(sizes: list[int], groups: int, 
     assert bool(sampler.notes) == (groups > len(sizes))
     size_of = dict(zip(*np.unique(labels, return_counts=True), strict=True))
     for group in batch.reshape(groups, n):
-        assert len(set(group)) == min(n, size_of[labels[group[0]]])  # distinct pictures in a group
+        assert len(set(group)) == min(n, size_of[labels[group[0]]])  # distinct images in a group
     for c, u in zip(classes, uses, strict=True):
-        pictures = batch[labels[batch] == c]
-        _, counts = np.unique(pictures, return_counts=True)
+        images = batch[labels[batch] == c]
+        _, counts = np.unique(images, return_counts=True)
         assert len(counts) == min(u * n, size_of[c])  # and across the groups of a class
         assert counts.max() - counts.min() <= 1
 
@@ -62,7 +62,7 @@ def test_distinct_draws_are_uniform_permutation_prefixes():
     assert sorted(full[0, :3]) == [0, 1, 2] and sorted(full[1]) == [0, 1, 2, 3, 4]
 
 
-def test_every_picture_and_class_is_drawn_equally_often():
+def test_every_image_and_class_is_drawn_equally_often():
     labels = labels_of([4, 8, 16] * 4)
     sampler = make_batch_sampler("spc", labels, batch_size=8, samples_per_class=2)
     drawn = np.concatenate([b for e in range(300) for b in _epoch(sampler, e)])
@@ -172,8 +172,8 @@ def test_spc_r_has_two_classes_and_a_mate(sizes: list[int], b: int, seed: int):
     assert labels[batch[-1]] in labels[batch[:-1]]
     size_of = dict(zip(*np.unique(labels, return_counts=True), strict=True))
     for c in set(labels[batch]):
-        pictures = batch[labels[batch] == c]
-        assert len(set(pictures)) == min(len(pictures), size_of[c])
+        images = batch[labels[batch] == c]
+        assert len(set(images)) == min(len(images), size_of[c])
 
 
 def test_spc_r_is_class_balanced():

@@ -32,11 +32,11 @@ def test_one_data_set_is_shown(birds: Path, cache: Path):
 
 def test_the_place_of_a_set_of_another_package_is_shown(capsys: pytest.CaptureFixture[str]):
     class Elsewhere(ArraySource):
-        place = "s3://pictures"
+        place = "s3://images"
 
     source = Elsewhere(np.zeros((4, 8, 8), np.uint8), list("abcd"))
     oodml.cli.datasets._show(build_dataset("elsewhere", source, ["x", "x", "y", "y"]))
-    assert "s3://pictures" in capsys.readouterr().out
+    assert "s3://images" in capsys.readouterr().out
 
 
 def test_a_path_will_do(birds: Path, cache: Path):
@@ -45,8 +45,8 @@ def test_a_path_will_do(birds: Path, cache: Path):
         run(str(birds / "nosuch"))
 
 
-def test_check_reads_every_picture(birds: Path, cache: Path):
-    assert "all 18 pictures can be read" in run("folder", "--root", str(birds), "--check")
+def test_check_reads_every_image(birds: Path, cache: Path):
+    assert "all 18 images can be read" in run("folder", "--root", str(birds), "--check")
     (birds / "jay" / "1.jpg").write_text("broken")
     with pytest.raises(OodmlError, match=r"jay/1\.jpg"):
         run("folder", "--root", str(birds), "--check")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from oodml.data._registries import DATASETS
+from oodml.data.load import REGISTRY as DATASETS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "datasets.md"
 

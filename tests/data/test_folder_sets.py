@@ -13,8 +13,8 @@ from PIL import Image
 
 import oodml
 from oodml import OodmlError
-from oodml.data import PICTURE_EXTENSIONS, build_dataset, load_dataset, load_images
-from oodml.data._sources import FileSource, TarSource
+from oodml.data import IMAGE_EXTENSIONS, build_dataset, load_dataset, load_images
+from oodml.data.sources import FileSource, TarSource
 
 
 def tar_of(folder: Path, target: Path, prefix: str = "") -> Path:
@@ -28,7 +28,7 @@ def test_class_folders_give_sorted_classes_and_half_of_them_for_training(birds: 
     assert ds.classes == ["crow", "gull", "jay", "wren"]
     assert ds.labels.dtype == np.int64 and np.bincount(ds.labels).tolist() == [3, 4, 5, 6]
     assert ds.default_split == oodml.Split(["crow", "gull"], ["jay", "wren"], name="default", dataset="folder")
-    assert ds.superclasses is None and ds.roles is None and ds.warnings == () and ds.image_size == 224
+    assert ds.superclasses is None and ds.warnings == () and ds.image_size == 224
     assert ds.path(0) == "crow/0.png" and ds.image(0).mode == "RGB" and ds.image(0).size == (30, 50)
 
 
@@ -71,7 +71,7 @@ def test_two_levels_are_super_class_and_class(birds: Path, tmp_path: Path):
     assert ds.superclasses[ds.classes.index("others/jay")] == "others"
 
 
-def test_other_and_hidden_files_are_no_pictures(birds: Path):
+def test_other_and_hidden_files_are_no_images(birds: Path):
     (birds / "crow" / ".hidden.png").write_bytes(b"x")
     (birds / "crow" / "readme.txt").write_text("x")
     (birds / "loose.png").write_bytes(b"x")
@@ -80,12 +80,12 @@ def test_other_and_hidden_files_are_no_pictures(birds: Path):
     assert any(note.startswith("Files ignored") and note.endswith(": 2.") for note in ds.notes)
 
 
-def test_pictures_are_told_by_the_extensions_that_the_room_names(tmp_path: Path):
+def test_files_with_an_extension_of_an_image_are_images(tmp_path: Path):
     (tmp_path / "a").mkdir()
-    for ending in PICTURE_EXTENSIONS:
-        Image.new("RGB", (4, 4)).save(tmp_path / "a" / f"picture{ending.upper()}")
-    Image.new("RGB", (4, 4)).save(tmp_path / "a" / "picture.gif")
-    assert len(load_dataset("folder", root=tmp_path)) == len(PICTURE_EXTENSIONS)
+    for ending in IMAGE_EXTENSIONS:
+        Image.new("RGB", (4, 4)).save(tmp_path / "a" / f"image{ending.upper()}")
+    Image.new("RGB", (4, 4)).save(tmp_path / "a" / "image.gif")
+    assert len(load_dataset("folder", root=tmp_path)) == len(IMAGE_EXTENSIONS)
 
 
 def test_fingerprint_follows_the_source(birds: Path):
@@ -117,10 +117,10 @@ def test_sample_takes_a_seeded_few_of_each_class(birds: Path):
     assert (np.diff(few.parent[1]) > 0).all()
     assert few.fingerprint == ds.sample(4, seed=1).fingerprint != ds.sample(4, seed=2).fingerprint
     drawn = {tuple(ds.sample(1, seed=s).parent[1]) for s in range(30)}
-    assert len(drawn) > 10  # not always the same picture of a class
+    assert len(drawn) > 10  # not always the same image of a class
 
 
-def test_a_folder_is_reduced_to_the_same_few_classes_and_pictures_every_time(birds: Path):
+def test_a_folder_is_reduced_to_the_same_few_classes_and_images_every_time(birds: Path):
     ds = load_dataset("folder", root=birds, images_per_class=2, most_classes=3)
     assert sorted(np.bincount(ds.labels, minlength=4).tolist()) == [0, 2, 2, 2]
     assert ds.classes == load_dataset("folder", root=birds).classes  # numbers of classes mean the same
@@ -146,21 +146,21 @@ def test_links_that_lead_back_are_not_walked(birds: Path, tmp_path: Path):
     (birds / "wren" / "more").symlink_to(tmp_path / "more")
     ds = load_dataset("folder", root=birds)
     assert [ds.path(i) for i in range(len(ds))] == [expected.path(i) for i in range(len(expected))]
-    assert ds.notes == ("Files ignored, for they are no .jpg, .jpeg, .png, .webp or .bmp in a class folder: 4.",)
+    assert ds.notes == ("Files ignored, not an image (.jpg, .jpeg, .png, .webp, .bmp) in a class folder: 4.",)
 
 
-def test_a_link_to_pictures_elsewhere_is_walked(birds: Path, tmp_path: Path):
+def test_a_link_to_images_elsewhere_is_walked(birds: Path, tmp_path: Path):
     (tmp_path / "linked").mkdir()
     for name in ("crow", "gull"):
         (tmp_path / "linked" / name).symlink_to(birds / name)
     assert len(load_dataset("folder", root=tmp_path / "linked")) == 7
 
 
-def test_a_link_to_no_picture_is_one_that_cannot_be_read(birds: Path, cache: Path):
+def test_a_link_to_no_image_is_one_that_cannot_be_read(birds: Path, cache: Path):
     for name, target in (("gone.jpg", "nowhere.jpg"), ("self.jpg", "self.jpg")):
         (birds / "crow" / name).symlink_to(target)
     ds = load_dataset("folder", root=birds)
-    with pytest.warns(UserWarning, match=r"2 of 20 pictures .* cannot be read: crow/gone\.jpg .*; crow/self\.jpg "):
+    with pytest.warns(UserWarning, match=r"2 of 20 images .* cannot be read: crow/gone\.jpg .*; crow/self\.jpg "):
         assert len(load_images(ds, quiet=True).dataset) == 18
 
 
@@ -171,32 +171,32 @@ def test_indices_of_classes(birds: Path):
         ds.indices_of(["gul"])
 
 
-def test_a_class_of_one_picture_is_kept_and_named(birds: Path):
+def test_a_class_of_one_image_is_kept_and_named(birds: Path):
     (birds / "owl").mkdir()
     Image.new("RGB", (9, 9)).save(birds / "owl" / "a.png")
-    with pytest.warns(UserWarning, match=r"positive pair: 'owl'\. It is kept"):
+    with pytest.warns(UserWarning, match=r"positive pair: 'owl'\. Such images are kept as negatives"):
         ds = load_dataset("folder", root=birds)
     assert "owl" in ds.classes
 
 
-def test_bad_roots_say_what_is_expected(tmp_path: Path, picture):
+def test_bad_roots_say_what_is_expected(tmp_path: Path, image):
     with pytest.raises(OodmlError, match=r"needs a root \(--root\)"):
         load_dataset("folder")
-    with pytest.raises(OodmlError, match=r"Unknown option of data set 'folder': 'rot'. Did you mean 'root'"):
+    with pytest.raises(OodmlError, match=r"Unknown option of dataset 'folder': 'rot'. Did you mean 'root'"):
         load_dataset({"name": "folder", "rot": tmp_path})
     with pytest.raises(OodmlError, match=r"No folder or tar at .*nowhere: check the path"):
         load_dataset("folder", root=tmp_path / "nowhere")
-    with pytest.raises(OodmlError, match="No pictures found"):
+    with pytest.raises(OodmlError, match="No images found"):
         load_dataset("folder", root=tmp_path)
-    picture().save(tmp_path / "a.png")
-    with pytest.raises(OodmlError, match="lie in no class folder"):
+    image().save(tmp_path / "a.png")
+    with pytest.raises(OodmlError, match="are not in class folders"):
         load_dataset("folder", root=tmp_path)
     deep = tmp_path / "a" / "b" / "c"
     deep.mkdir(parents=True)
-    picture().save(deep / "a.png")
+    image().save(deep / "a.png")
     (tmp_path / "z").mkdir()
-    picture().save(tmp_path / "z" / "a.png")
-    with pytest.raises(OodmlError, match="different or too great depths"):
+    image().save(tmp_path / "z" / "a.png")
+    with pytest.raises(OodmlError, match="at different depths, or too deep"):
         load_dataset("folder", root=tmp_path)
 
 
@@ -222,7 +222,7 @@ def _touch(path: Path) -> Path:
 def test_names_and_options_are_checked(birds: Path):
     with pytest.raises(OodmlError, match="Did you mean 'folder'"):
         load_dataset("foldr", root=birds)
-    with pytest.raises(OodmlError, match="Unknown option of data set 'folder': 'rot'"):
+    with pytest.raises(OodmlError, match="Unknown option of dataset 'folder': 'rot'"):
         load_dataset("folder", rot=birds)
     with pytest.raises(OodmlError, match="takes no root"):
         load_dataset("glyphs", root=birds)
@@ -231,7 +231,7 @@ def test_names_and_options_are_checked(birds: Path):
 
 
 def test_a_user_registers_a_data_set(birds: Path):
-    from oodml.data._registries import DATASETS
+    from oodml.data.load import REGISTRY as DATASETS
 
     @oodml.register_dataset("my-birds")
     def mine(root: Path, letters: str = "cg"):
@@ -260,13 +260,13 @@ def test_tar_source_reads_exactly_its_member(tmp_path: Path):
     assert source.image(0).getpixel((0, 0)) == (255, 0, 0)
 
 
-def test_a_passing_fault_of_the_disk_is_not_taken_for_another_picture(birds: Path, monkeypatch):
-    """It would have changed the fingerprint: everything decoded again, and runs told that pictures have changed."""
+def test_a_passing_fault_of_the_disk_is_not_taken_for_another_image(birds: Path, monkeypatch):
+    """It would have changed the fingerprint: everything decoded again, and runs told that images have changed."""
 
     def failing(path):
         raise OSError(errno.EIO, "Input/output error")
 
     source = FileSource(birds, ["crow/0.png"])
-    monkeypatch.setattr("oodml.data._sources.os.stat", failing)
+    monkeypatch.setattr("oodml.data.sources.os.stat", failing)
     with pytest.raises(OSError, match="Input/output error"):
         source.fingerprint()

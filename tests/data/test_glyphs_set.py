@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 
 from oodml import OodmlError, load_dataset
-from oodml.data import _glyphs
 from oodml.data.sets import glyphs as glyphs_set
 
 
-def test_there_are_enough_classes_pictures_and_scripts(glyphs):
+def test_there_are_enough_classes_images_and_scripts(glyphs):
     assert len(glyphs.classes) >= 300 and len(set(glyphs.superclasses)) == 17
     assert np.bincount(glyphs.labels).min() >= 20
     assert glyphs.image_size == 32 and glyphs.image(0).size == (32, 32) and glyphs.image(0).mode == "RGB"
@@ -28,7 +27,7 @@ def test_default_split_alternates_scripts(glyphs):
     assert sorted(glyphs.default_split.train + glyphs.default_split.test) == glyphs.classes
 
 
-def test_every_picture_shows_something_and_no_two_classes_look_alike(glyphs):
+def test_every_image_shows_something_and_no_two_classes_look_alike(glyphs):
     pixels = np.asarray(glyphs.source.pixels, dtype=np.float64)
     assert pixels.max(axis=(1, 2)).min() >= 128
     ink = pixels.mean(axis=(1, 2)) / 255
@@ -48,10 +47,10 @@ def test_no_font_shows_its_box_for_missing_characters(glyphs):
     """The .notdef glyph of every font, drawn like a character, is none of the classes."""
     from PIL import Image
 
-    coverage = _glyphs._font_coverage()
+    coverage = glyphs_set._font_coverage()
     assert not any("LastResort" in p.stem or "NonUni" in p.stem or "Siz" in p.stem for p in coverage)
     for font in coverage:
-        box = _glyphs._draw_upright("\U000f1234", str(font))  # a private character that no font has
+        box = glyphs_set._draw_upright("\U000f1234", str(font))  # a private character that no font has
         if box is None:
             continue
         missing = np.asarray(box.reduce(2), dtype=np.float64).reshape(-1)
@@ -73,23 +72,23 @@ def test_raw_pixels_leave_something_to_learn(glyphs):
 
 
 def test_names_are_readable_and_safe_as_file_names(glyphs):
-    assert _glyphs.class_name("Greek", "α") == "Greek small alpha"
-    assert _glyphs.class_name("Old Italic", "\U00010300") == "Old Italic a"
+    assert glyphs_set.class_name("Greek", "α") == "Greek small alpha"
+    assert glyphs_set.class_name("Old Italic", "\U00010300") == "Old Italic a"
     assert len({c.lower() for c in glyphs.classes}) == len(glyphs.classes)
     assert all(c.replace(" ", "").replace("-", "").isalnum() and c.isascii() for c in glyphs.classes)
 
 
 def test_drawing_is_deterministic_and_quick(glyphs):
     start = time.perf_counter()
-    again = _glyphs.draw_glyphs(quiet=True)
+    again = glyphs_set.draw_glyphs(quiet=True)
     assert time.perf_counter() - start < 20
     assert np.array_equal(again.pixels, glyphs.source.pixels)
     assert load_dataset("glyphs", quiet=True).fingerprint == glyphs.fingerprint
 
 
 def test_a_damaged_cache_is_drawn_again(glyphs, cache: Path, monkeypatch: pytest.MonkeyPatch):
-    small = _glyphs.Glyphs(np.ones((4, 32, 32), np.uint8), ["Greek x", "Greek x", "Latin y", "Latin y"], {})
-    small = _glyphs.Glyphs(small.pixels, small.class_of_image, {"Greek x": "Greek", "Latin y": "Latin"})
+    small = glyphs_set.Glyphs(np.ones((4, 32, 32), np.uint8), ["Greek x", "Greek x", "Latin y", "Latin y"], {})
+    small = glyphs_set.Glyphs(small.pixels, small.class_of_image, {"Greek x": "Greek", "Latin y": "Latin"})
     calls = []
     monkeypatch.setattr(glyphs_set, "draw_glyphs", lambda quiet: calls.append(1) or small)
     assert len(load_dataset("glyphs")) == 4 and len(load_dataset("glyphs")) == 4 and len(calls) == 1

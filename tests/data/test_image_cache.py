@@ -16,7 +16,8 @@ import torch
 from PIL import Image
 
 from oodml import OodmlError, load_dataset
-from oodml.data import ArraySource, FileSource, Transforms, _cache, _decode, build_dataset, load_images
+from oodml.data import ArraySource, FileSource, Transforms, build_dataset, decode, load_images
+from oodml.data import cache as cache_module
 from oodml.data.augment import centre_crop, view_padded
 
 SMALL = Transforms(size=16, short_side=20)
@@ -31,26 +32,26 @@ def leftovers(cache: Path) -> list[str]:
     return [p.name for p in cache.rglob("*") if p.name.endswith(".part")]
 
 
-def test_pictures_are_shrunk_once_and_kept_exactly(birds: Path, cache: Path):
+def test_images_are_shrunk_once_and_kept_exactly(birds: Path, cache: Path):
     images = load(birds)
     ds = load_dataset("folder", root=birds)
     assert len(images) == len(ds)
     for i in range(len(ds)):
-        expected = np.asarray(_decode.shrink(ds.image(i), 20))
+        expected = np.asarray(decode.shrink(ds.image(i), 20))
         assert np.array_equal(images.pixels(i), expected)
         assert min(images.pixels(i).shape[:2]) == 20
 
 
-def test_a_second_load_reads_no_picture(birds: Path, cache: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_second_load_reads_no_image(birds: Path, cache: Path, monkeypatch: pytest.MonkeyPatch):
     before = load(birds).eval_view(range(18))
-    monkeypatch.setattr(_cache, "decode_all", lambda *a: pytest.fail("decoded again"))
+    monkeypatch.setattr(cache_module, "decode_all", lambda *a: pytest.fail("decoded again"))
     assert torch.equal(load(birds).eval_view(range(18)), before)
 
 
-def test_a_small_picture_is_kept_and_enlarged_only_in_the_view(tmp_path: Path, cache: Path, picture):
+def test_a_small_image_is_kept_and_enlarged_only_in_the_view(tmp_path: Path, cache: Path, image):
     (tmp_path / "d" / "a").mkdir(parents=True)
     for i in range(2):
-        picture(i, 10, 12).save(tmp_path / "d" / "a" / f"{i}.png")
+        image(i, 10, 12).save(tmp_path / "d" / "a" / f"{i}.png")
     images = load(tmp_path / "d")
     assert images.pixels(0).shape == (12, 10, 3)
     assert images.eval_view([0]).shape == (1, 3, 16, 16)
@@ -58,7 +59,7 @@ def test_a_small_picture_is_kept_and_enlarged_only_in_the_view(tmp_path: Path, c
 
 @pytest.mark.parametrize("workers", [2, 3])
 def test_a_pool_of_processes_makes_the_same_cache(birds: Path, tmp_path: Path, workers: int, monkeypatch):
-    monkeypatch.setattr(_decode, "_BLOCK", 2)
+    monkeypatch.setattr(decode, "_BLOCK", 2)
     made = []
     for n in (1, workers):
         monkeypatch.setenv("OODML_CACHE", str(tmp_path / f"cache{n}"))
@@ -88,7 +89,7 @@ def test_exif_orientation_is_honoured(tmp_path: Path, cache: Path):
     assert turned.size == (20, 40) and turned.getpixel((10, 5))[0] > 240
 
 
-def test_grey_palette_transparent_and_deep_pictures_become_rgb(tmp_path: Path, cache: Path):
+def test_grey_palette_transparent_and_deep_images_become_rgb(tmp_path: Path, cache: Path):
     folder = tmp_path / "d" / "a"
     folder.mkdir(parents=True)
     Image.new("L", (20, 20), 100).save(folder / "0.png")
@@ -105,15 +106,15 @@ def test_grey_palette_transparent_and_deep_pictures_become_rgb(tmp_path: Path, c
 def break_some(birds: Path) -> None:
     whole = (birds / "jay" / "1.jpg").read_bytes()
     (birds / "jay" / "1.jpg").write_bytes(whole[:-60])
-    (birds / "wren" / "0.png").write_text("not a picture")
+    (birds / "wren" / "0.png").write_text("not an image")
     (birds / "crow" / "2.webp").write_bytes(b"")
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_broken_pictures_are_named_and_left_out(birds: Path, cache: Path, workers: int):
+def test_broken_images_are_named_and_left_out(birds: Path, cache: Path, workers: int):
     break_some(birds)
     for _ in range(2):  # the second time from the cache
-        with pytest.warns(UserWarning, match=r"3 of 18 pictures.*crow/2\.webp.*jay/1\.jpg.*wren/0\.png") as caught:
+        with pytest.warns(UserWarning, match=r"3 of 18 images.*crow/2\.webp.*jay/1\.jpg.*wren/0\.png") as caught:
             images = load(birds, workers=workers)
         assert "truncated" in str(caught[0].message)
     assert len(images) == len(images.dataset) == 15
@@ -121,7 +122,7 @@ def test_broken_pictures_are_named_and_left_out(birds: Path, cache: Path, worker
     whole = load_dataset("folder", root=birds)
     for i in range(15):
         original = whole.image(images.dataset.parent[1][i])
-        assert np.array_equal(images.pixels(i), np.asarray(_decode.shrink(original, 20)))
+        assert np.array_equal(images.pixels(i), np.asarray(decode.shrink(original, 20)))
     with pytest.raises(OodmlError, match=r"jay/1\.jpg.*Replace or remove them"):
         load(birds, strict=True)
     with warnings.catch_warnings():
@@ -136,7 +137,7 @@ def test_broken_pictures_are_named_and_left_out(birds: Path, cache: Path, worker
     [MemoryError(), *(OSError(number, os.strerror(number)) for number in (errno.EIO, errno.EMFILE, errno.ESTALE))],
     ids=["memory", "EIO", "EMFILE", "ESTALE"],
 )
-def test_a_passing_fault_is_one_sentence_and_condemns_no_picture(birds, cache: Path, monkeypatch, fault, workers: int):
+def test_a_passing_fault_is_one_sentence_and_condemns_no_image(birds, cache: Path, monkeypatch, fault, workers: int):
     real = FileSource.image
 
     def image(self, i: int, shrink_to: int | None = None):
@@ -146,7 +147,7 @@ def test_a_passing_fault_is_one_sentence_and_condemns_no_picture(birds, cache: P
 
     with monkeypatch.context() as patched:
         patched.setattr(FileSource, "image", image)
-        with pytest.raises(OodmlError, match=r"^The picture jay/1\.jpg could not be read just now \([^)]+\)"):
+        with pytest.raises(OodmlError, match=r"^The image jay/1\.jpg could not be read \([^)]+\)"):
             load(birds, workers=workers)
     assert leftovers(cache) == [] and not list(cache.rglob("pixels.bin"))
     assert len(load(birds)) == 18
@@ -160,7 +161,7 @@ def test_what_the_system_says_of_the_file_itself_is_the_files_fault(birds, cache
         return Image.new("RGB", (30, 30))
 
     monkeypatch.setattr(FileSource, "image", image)
-    with pytest.warns(UserWarning, match=r"1 of 18 pictures.*jay/1\.jpg"):
+    with pytest.warns(UserWarning, match=r"1 of 18 images.*jay/1\.jpg"):
         assert len(load(birds)) == 17
 
 
@@ -168,14 +169,14 @@ def test_nothing_readable_is_an_error_and_leaves_nothing(tmp_path: Path, cache: 
     (tmp_path / "d" / "a").mkdir(parents=True)
     for i in range(3):
         (tmp_path / "d" / "a" / f"{i}.png").write_text("x")
-    with pytest.raises(OodmlError, match=r"None of the 3 pictures.*a/0\.png"):
+    with pytest.raises(OodmlError, match=r"None of the 3 images.*a/0\.png"):
         load(tmp_path / "d")
     assert leftovers(cache) == [] and not list(cache.rglob("meta.json"))
 
 
 def test_a_subset_reads_the_cache_of_the_whole(birds: Path, cache: Path, monkeypatch: pytest.MonkeyPatch):
     images = load(birds)
-    monkeypatch.setattr(_cache, "decode_all", lambda *a: pytest.fail("decoded again"))
+    monkeypatch.setattr(cache_module, "decode_all", lambda *a: pytest.fail("decoded again"))
     part = images.dataset.subset([17, 3, 3, 8])
     assert torch.equal(
         load_images(part, transforms=SMALL).eval_view(range(4)), images.eval_view(np.array([17, 3, 3, 8]))
@@ -186,7 +187,7 @@ def test_a_subset_alone_decodes_only_its_own(birds: Path, cache: Path):
     ds = load_dataset("folder", root=birds).sample(1)
     images = load_images(ds, transforms=SMALL, quiet=True)
     assert len(images) == 4
-    assert np.array_equal(images.pixels(2), np.asarray(_decode.shrink(ds.image(2), 20)))
+    assert np.array_equal(images.pixels(2), np.asarray(decode.shrink(ds.image(2), 20)))
 
 
 @pytest.mark.parametrize("part", ["pixels.bin", "index.npy", "meta.json"])
@@ -199,21 +200,21 @@ def test_a_damaged_cache_is_noticed_and_built_again(birds: Path, cache: Path, pa
         if part == "pixels.bin":
             content[100] ^= 255
             file.write_bytes(content)
-            assert _cache.read_cache(file.parent, check_pixels=True) is None  # `oodml datasets --check` finds it
+            assert cache_module.read_cache(file.parent, check_pixels=True) is None  # `oodml datasets --check` finds it
             return
         content[len(content) // 2] ^= 255
     file.unlink()
     if damage != "gone":
         file.write_bytes(content[:-10] if damage == "cut" else content if damage == "flipped" else b"")
-    with pytest.warns(UserWarning, match="is damaged and is built again"):
+    with pytest.warns(UserWarning, match="is damaged; it is built again"):
         images = load(birds)
     assert torch.equal(images.eval_view(range(18)), expected)
-    assert _cache.read_cache(file.parent, check_pixels=True) is not None
+    assert cache_module.read_cache(file.parent, check_pixels=True) is not None
 
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_full_disk_is_one_sentence_and_leaves_nothing(birds: Path, cache: Path, monkeypatch, workers: int):
-    monkeypatch.setattr(_decode, "_BLOCK", 4)
+    monkeypatch.setattr(decode, "_BLOCK", 4)
     real, room = os.pwrite, 8_000
 
     def pwrite(handle: int, content: memoryview, offset: int) -> int:
@@ -237,7 +238,7 @@ def test_writes_that_the_system_splits_are_completed(birds: Path, cache: Path, m
     images = load(birds)
     monkeypatch.undo()
     ds = images.dataset
-    assert all(np.array_equal(images.pixels(i), np.asarray(_decode.shrink(ds.image(i), 20))) for i in range(18))
+    assert all(np.array_equal(images.pixels(i), np.asarray(decode.shrink(ds.image(i), 20))) for i in range(18))
 
 
 def test_a_cache_folder_that_cannot_be_written_is_one_sentence(birds: Path, cache: Path, monkeypatch):
@@ -251,34 +252,34 @@ def test_a_cache_folder_that_cannot_be_written_is_one_sentence(birds: Path, cach
 
 def test_a_finished_cache_serves_from_a_read_only_folder(birds: Path, cache: Path, monkeypatch):
     load(birds)
-    monkeypatch.setattr(_cache, "exclusive", lambda path: pytest.fail("asked for a lock"))
+    monkeypatch.setattr(cache_module, "exclusive", lambda path: pytest.fail("asked for a lock"))
     assert len(load(birds)) == 18
 
 
 def test_a_killed_worker_is_one_sentence(birds: Path, cache: Path, monkeypatch):
-    monkeypatch.setattr(_decode, "_BLOCK", 2)
+    monkeypatch.setattr(decode, "_BLOCK", 2)
     parent = os.getpid()
-    real = _decode._Writer.decode
+    real = decode._Writer.decode
 
     def die(self, block):
         if os.getpid() != parent and 4 in block:
             os.kill(os.getpid(), signal.SIGKILL)
         return real(self, block)
 
-    monkeypatch.setattr(_decode._Writer, "decode", die)
-    with pytest.raises(OodmlError, match="was killed, most likely for memory"):
+    monkeypatch.setattr(decode._Writer, "decode", die)
+    with pytest.raises(OodmlError, match="was killed, probably for lack of memory"):
         load(birds, workers=2)
     assert leftovers(cache) == []
 
 
 SCRIPT = """
 import sys, warnings
-from oodml.data import Transforms, load_dataset, load_images, _cache
-real = _cache._build
+from oodml.data import Transforms, load_dataset, load_images, cache
+real = cache._build
 def build(*arguments):
     print("built", flush=True)
     real(*arguments)
-_cache._build = build
+cache._build = build
 ds = load_dataset("folder", root=sys.argv[1])
 images = load_images(ds, transforms=Transforms(size=16, short_side=20), quiet=True)
 print(float(images.eval_view(range(len(images))).sum()))
@@ -296,11 +297,11 @@ def test_of_processes_that_start_together_one_builds(birds: Path, cache: Path):
 
 
 @pytest.mark.long
-def test_killing_a_build_at_any_moment_leaves_a_usable_cache(tmp_path: Path, cache: Path, picture):
+def test_killing_a_build_at_any_moment_leaves_a_usable_cache(tmp_path: Path, cache: Path, image):
     for c in range(6):
         (tmp_path / "d" / str(c)).mkdir(parents=True)
         for i in range(60):
-            picture(60 * c + i, 300, 200).save(tmp_path / "d" / str(c) / f"{i}.png")
+            image(60 * c + i, 300, 200).save(tmp_path / "d" / str(c) / f"{i}.png")
     rng = np.random.default_rng(0)
     for _ in range(8):
         run = subprocess.Popen([sys.executable, "-c", SCRIPT, str(tmp_path / "d")], stdout=subprocess.PIPE, text=True)
@@ -311,25 +312,25 @@ def test_killing_a_build_at_any_moment_leaves_a_usable_cache(tmp_path: Path, cac
     images = load(tmp_path / "d")
     ds = images.dataset
     assert len(images) == 360
-    assert all(np.array_equal(images.pixels(i), np.asarray(_decode.shrink(ds.image(i), 20))) for i in range(0, 360, 37))
+    assert all(np.array_equal(images.pixels(i), np.asarray(decode.shrink(ds.image(i), 20))) for i in range(0, 360, 37))
 
 
 def test_batches_gathered_for_a_gpu_equal_those_of_the_cpu(birds: Path, cache: Path):
     images = load(birds)
     rows = np.array([17, 0, 4, 4, 11])
     batch = images._padded(rows)
-    for picture, i in zip(batch, rows, strict=True):
+    for image, i in zip(batch, rows, strict=True):
         height, width = images.pixels(i).shape[:2]
-        assert np.array_equal(picture[:height, :width].numpy(), images.pixels(i))
+        assert np.array_equal(image[:height, :width].numpy(), images.pixels(i))
     views = centre_crop(*images._extent(rows), 20, 16)
     assert (view_padded(batch, views, 16) - images.eval_view(rows)).abs().max() < 1e-6
 
 
 @pytest.mark.parametrize("widths", [(30,), (30, 31)], ids=["one size", "two sizes"])
-def test_gathered_batches_hold_the_pictures_of_a_subset_too(tmp_path: Path, cache: Path, picture, widths):
+def test_gathered_batches_hold_the_images_of_a_subset_too(tmp_path: Path, cache: Path, image, widths):
     for i in range(12):
         (tmp_path / "d" / str(i % 3)).mkdir(parents=True, exist_ok=True)
-        picture(i, widths[i % len(widths)], 20).save(tmp_path / "d" / str(i % 3) / f"{i}.png")
+        image(i, widths[i % len(widths)], 20).save(tmp_path / "d" / str(i % 3) / f"{i}.png")
     whole = load(tmp_path / "d").dataset
     for ds in (whole, whole.subset(np.array([1, 2, 7, 10]))):
         images = load_images(ds, transforms=SMALL, quiet=True, workers=1)
@@ -338,13 +339,13 @@ def test_gathered_batches_hold_the_pictures_of_a_subset_too(tmp_path: Path, cach
         for shown, i in zip(images._padded(rows), rows, strict=True):
             pixels = images.pixels(i)
             assert np.array_equal(shown[: pixels.shape[0], : pixels.shape[1]].numpy(), pixels)
-            assert np.array_equal(pixels, np.asarray(_decode.shrink(ds.image(i), 20)))
+            assert np.array_equal(pixels, np.asarray(decode.shrink(ds.image(i), 20)))
 
 
-def test_evaluation_view_is_resize_and_centre_crop_of_the_picture(birds: Path, cache: Path):
+def test_evaluation_view_is_resize_and_centre_crop_of_the_image(birds: Path, cache: Path):
     images = load(birds)
     for i in (0, 9):
-        small = _decode.shrink(images.dataset.image(i), 20)
+        small = decode.shrink(images.dataset.image(i), 20)
         left, top = round((small.width - 16) / 2), round((small.height - 16) / 2)
         expected = np.asarray(small.crop((left, top, left + 16, top + 16))).transpose(2, 0, 1) / 255
         assert np.abs(images.eval_view([i])[0].numpy() - expected).max() < 1e-6
@@ -367,7 +368,7 @@ def test_training_views_are_seeded_fresh_and_obey_the_transforms(birds: Path, ca
         images.train_view([18])
 
 
-def test_pictures_of_an_array_go_the_same_way(cache: Path):
+def test_images_of_an_array_go_the_same_way(cache: Path):
     pixels = np.random.default_rng(0).integers(0, 256, (6, 20, 20), dtype=np.uint8)
     ds = build_dataset("grey", ArraySource(pixels, list("abcdef")), list("xxyyzz"), transforms=SMALL)
     images = load_images(ds, quiet=True)

@@ -34,24 +34,24 @@ def test_batches_are_whole_class_groups_of_the_pool(name: str, n: int):
     assert batch.dtype == np.int64 and len(batch) == 16 // n
     assert (LABELS[batch] == LABELS[batch][:, :1]).all()
     assert len(set(map(tuple, batch))) == len(batch) and set(map(tuple, batch)) <= set(map(tuple, pool))
-    assert len(np.unique(batch)) == 16  # distinct pictures: there are more of them than the pool holds
+    assert len(np.unique(batch)) == 16  # distinct images: there are more of them than the pool holds
 
 
-def test_gc_takes_the_farthest_picture_every_time():
+def test_gc_takes_the_farthest_image_every_time():
     sampler = sampler_of("gc", samples_per_class=2)
     for number, batch in enumerate(islice(sampler, 5)):
         pool = sampler.draw_groups(np.random.default_rng((3, 0, number)), 32).tolist()
         groups = batch.reshape(-1, 2).tolist()
         inside = list(groups[0])
         for group in groups[1:]:
-            outside = [picture for each in pool for picture in each if picture not in inside]
+            outside = [image for each in pool for image in each if image not in inside]
             reach = [min(np.linalg.norm(EMBEDDINGS[p] - EMBEDDINGS[q]) for q in inside) for p in outside]
             assert outside[int(np.argmax(reach))] in group
             inside += group
 
 
 def test_gc_covers_more_of_the_data_than_spc():
-    def coverage(name):  # how far a picture is from the nearest of the batch
+    def coverage(name):  # how far an image is from the nearest of the batch
         sampler = sampler_of(name) if name == "gc" else make_batch_sampler("spc", LABELS, batch_size=16, seed=3)
         return np.mean([_distances(EMBEDDINGS, EMBEDDINGS[batch]).min(1).max() for batch in sampler])
 
@@ -83,10 +83,10 @@ def test_the_candidate_most_like_the_pool_is_taken(name: str, oracle):
     found = []
 
     def remembered(rows, candidates):
-        found.append((candidates, unlikeness(rows, candidates)))
+        found.append((candidates, dissimilarity(rows, candidates)))
         return found[-1][1]
 
-    unlikeness, sampler.unlikeness = sampler.unlikeness, remembered
+    dissimilarity, sampler.dissimilarity = sampler.dissimilarity, remembered
     sampler.choose(rng, pool)
     ((candidates, values),) = found
     expected = [oracle(pool.reshape(64, 6), pool.reshape(64, 6)[rows]) for rows in candidates]
@@ -145,7 +145,7 @@ def test_bad_settings_are_explained(name: str):
     with pytest.raises(OodmlError, match=r"pool >= batch_size=16, got 15"):
         sampler_of(name, pool=15)
     sampler = make_batch_sampler(name, LABELS, batch_size=16)
-    with pytest.raises(OodmlError, match=r"240 of 240 pictures have none yet: call update"):
+    with pytest.raises(OodmlError, match=r"240 of 240 images have none yet: call update"):
         next(iter(sampler))
     sampler.update(np.arange(200), EMBEDDINGS[:200])
     with pytest.raises(OodmlError, match="40 of 240"):

@@ -10,12 +10,9 @@ from scipy.io import savemat
 
 from oodml import OodmlError
 from oodml.data import load_dataset
-from oodml.data._published import verified
-from oodml.data.sets.cars196 import FACTS as CARS
-from oodml.data.sets.cars196 import body_type
-from oodml.data.sets.cub200 import FACTS as CUB
+from oodml.data.sets.published import CARS, CUB, body_type, verified
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*single picture")  # the copies made here are tiny
+pytestmark = pytest.mark.filterwarnings("ignore:.*single image")  # the copies made here are tiny
 CARS_CLASSES = ["Acura RL Sedan 2012", "Ram C/V Cargo Van Minivan 2012", "AM General Hummer SUV 2000"]
 
 
@@ -26,7 +23,7 @@ def save(path: Path) -> None:
 
 @pytest.fixture
 def cub(tmp_path: Path) -> Path:
-    """A tiny CUB in the official layout, one listed picture missing."""
+    """A tiny CUB in the official layout, one listed image missing."""
     top = tmp_path / "data" / "cub200" / "CUB_200_2011"
     names = [f"{c}/{c[4:]}_{i}.jpg" for c in ("001.Black_footed_Albatross", "002.Blue_Jay") for i in range(2)]
     for name in names[:3]:
@@ -91,7 +88,7 @@ def test_cars_from_train_and_test_folders_with_the_devkit(tmp_path: Path):
     savemat(tmp_path / "devkit" / "cars_meta.mat", {"class_names": np.array(CARS_CLASSES, dtype=object)})
     table = {"annotations": annotations("fname", [("00001.jpg", 1)])}
     savemat(tmp_path / "devkit" / "cars_train_annos.mat", table)
-    with pytest.raises(OodmlError, match=r"lacks cars_test_annos_withlabels\.mat"):
+    with pytest.raises(OodmlError, match=r"has no cars_test_annos_withlabels\.mat"):
         load_dataset("cars196", root=tmp_path)
     savemat(tmp_path / "cars_test_annos_withlabels.mat", {"annotations": annotations("fname", [("00001.jpg", 2)])})
     with pytest.warns(UserWarning, match="not the published one"):
@@ -128,7 +125,7 @@ def test_real_cub_is_complete(real_data: Path):
 
 
 @pytest.mark.real
-def test_real_cars_copy_lacks_fifteen_pictures_and_says_so(real_data: Path):
+def test_real_cars_copy_lacks_fifteen_images_and_says_so(real_data: Path):
     with pytest.warns(UserWarning, match=r"16,170 images instead of 16,185 \(-15\)"):
         ds = load_dataset("cars196", root=real_data / "cars196.tar")
     assert len(ds.classes) == 196 and ds.default_split.train[-1] < ds.default_split.test[0]

@@ -17,7 +17,8 @@ from PIL import Image
 from torch import Tensor
 
 from oodml import OodmlError, RunConfig, load_dataset
-from oodml.data import Images, Transforms, _cache, load_images
+from oodml.data import Images, Transforms, load_images
+from oodml.data import cache as cache_module
 from oodml.data import images as images_module
 from oodml.data.augment import Views, random_resized_crop, squeezed_random_crop
 from oodml.models import features
@@ -25,7 +26,7 @@ from oodml.training.distributed import Processes
 from oodml.training.job import load_pictures
 from oodml.training.target import _load_pictures
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*1 class has a single picture")
+pytestmark = pytest.mark.filterwarnings("ignore:.*1 class has a single image")
 
 TO_512 = Transforms(cache_side=512)
 VIEWS = 24
@@ -186,7 +187,7 @@ def test_where_even_the_evaluation_side_is_too_much_there_is_no_second_cache(tmp
 def test_the_bound_lets_cub_and_cars_keep_512_and_lowers_sop():
     def side(count: int, long_side: int) -> int:
         shape = np.full(count, 256), np.full(count, long_side)
-        cache = _cache.PixelCache(np.zeros((0, 48), np.uint8), np.arange(count), np.zeros(count), *shape, [])
+        cache = cache_module.PixelCache(np.zeros((0, 48), np.uint8), np.arange(count), np.zeros(count), *shape, [])
         return cache.side_within(images_module.TRAINING_BYTES, 256, 512)
 
     assert side(11_788, 384) == side(16_185, 384) == 512  # images of 3 : 2
@@ -197,7 +198,7 @@ def test_a_broken_image_is_left_out_of_both(tmp_path: Path, cache: Path):
     root = write(tmp_path / "d", (480, 400), (600, 450), (500, 420), kind="jpg")
     broken = root / "a" / "1.jpg"
     broken.write_bytes(broken.read_bytes()[:-3000])
-    with pytest.warns(UserWarning, match="1 of 3 pictures"):
+    with pytest.warns(UserWarning, match="1 of 3 images"):
         images = load(root, TO_512)
     assert len(images) == 2
     expected = by_pil(images.dataset.image(1), (500, 420), drawn("resized-crop", (500, 420)))
@@ -219,19 +220,18 @@ def test_an_image_that_only_one_of_the_caches_holds_is_an_error(tmp_path: Path, 
 
 def test_a_subset_reads_the_larger_cache_of_the_whole(tmp_path: Path, cache: Path, monkeypatch):
     images = load(write(tmp_path / "d", (480, 400), (1200, 900), (700, 500)), TO_512)
-    monkeypatch.setattr(_cache, "decode_all", lambda *a: pytest.fail("decoded again"))
+    monkeypatch.setattr(cache_module, "decode_all", lambda *a: pytest.fail("decoded again"))
     part = load_images(images.dataset.subset([2, 1]), quiet=True)
     assert torch.equal(training_views(part, 1), training_views(images, 1))
 
 
-def test_both_forms_share_the_room_there_is(tmp_path: Path, cache: Path):
+def test_both_caches_share_the_memory_of_a_gpu(tmp_path: Path, cache: Path):
     images = load(write(tmp_path / "d", (1200, 900)), TO_512)
-    small, large = sorted(file.stat().st_size for file in cache.rglob("pixels.bin"))
-    caches = [
-        _cache.read_cache(file.parent) for file in sorted(cache.rglob("pixels.bin"), key=lambda f: f.stat().st_size)
-    ]
-    for room, resident in [(small + large, (True, True)), (small + large - 1, (True, False)), (1, (False, False))]:
-        found = Images(images.dataset, caches[0], torch.device("cpu"), caches[1], room=room)
+    files = sorted(cache.rglob("pixels.bin"), key=lambda file: file.stat().st_size)
+    small, large = (file.stat().st_size for file in files)
+    caches = [cache_module.read_cache(file.parent) for file in files]
+    for limit, resident in [(small + large, (True, True)), (small + large - 1, (True, False)), (1, (False, False))]:
+        found = Images(images.dataset, caches[0], torch.device("cpu"), caches[1], memory_limit=limit)
         assert (found.resident, found._larger.resident) == resident
 
 

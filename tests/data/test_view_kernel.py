@@ -37,10 +37,10 @@ def test_views_from_the_flat_store_equal_the_banded_products(name):
     starts = np.cumsum([0, *[h * p for (h, _), p in zip(SIZES, pitches, strict=True)]])
     flat = torch.zeros(int(starts[-1]), dtype=torch.uint8)
     for i, (height, width) in enumerate(SIZES):
-        picture = torch.from_numpy(rng.integers(0, 256, (height, width, 3), dtype=np.uint8))
-        padded[i, :height, :width] = picture
+        image = torch.from_numpy(rng.integers(0, 256, (height, width, 3), dtype=np.uint8))
+        padded[i, :height, :width] = image
         rows = flat[starts[i] : starts[i + 1]].view(height, pitches[i])
-        rows[:, : 3 * width] = picture.reshape(height, -1)
+        rows[:, : 3 * width] = image.reshape(height, -1)
     heights, widths = (torch.tensor(side, device=device) for side in zip(*SIZES, strict=True))
     draw, size = VIEWS[name]
     views = draw(heights, widths, torch.Generator(device).manual_seed(1))

@@ -24,7 +24,7 @@ GREY = 1 / 255
 
 @pytest.fixture(scope="module")
 def v2():
-    from oodml.models._torchvision import ensure_torchvision
+    from oodml.models.backbones.timm_models import ensure_torchvision
 
     ensure_torchvision()
     from torchvision.transforms.v2 import functional
@@ -33,8 +33,8 @@ def v2():
 
 
 @pytest.fixture(scope="module")
-def pictures() -> list[np.ndarray]:
-    """Twelve pictures of different sizes, smooth with some noise."""
+def images() -> list[np.ndarray]:
+    """Twelve images of different sizes, smooth with some noise."""
     rng = np.random.default_rng(0)
     made = []
     for i in range(12):
@@ -44,25 +44,25 @@ def pictures() -> list[np.ndarray]:
     return made
 
 
-def extent(pictures: list[np.ndarray]) -> tuple[Tensor, Tensor]:
-    return tuple(torch.tensor([p.shape[axis] for p in pictures]) for axis in (0, 1))
+def extent(images: list[np.ndarray]) -> tuple[Tensor, Tensor]:
+    return tuple(torch.tensor([p.shape[axis] for p in images]) for axis in (0, 1))
 
 
-def padded(pictures: list[np.ndarray]) -> Tensor:
-    heights, widths = extent(pictures)
-    batch = torch.full((len(pictures), int(heights.max()), int(widths.max()), 3), 77, dtype=torch.uint8)
-    for target, p in zip(batch, pictures, strict=True):
+def padded(images: list[np.ndarray]) -> Tensor:
+    heights, widths = extent(images)
+    batch = torch.full((len(images), int(heights.max()), int(widths.max()), 3), 77, dtype=torch.uint8)
+    for target, p in zip(batch, images, strict=True):
         target[: p.shape[0], : p.shape[1]] = torch.from_numpy(p)
     return batch
 
 
-def by_torchvision(v2, pictures: list[np.ndarray], views: Views, size: int, dtype: torch.dtype) -> Tensor:
-    """One picture at a time: crop, resize, cut the window, flip."""
+def by_torchvision(v2, images: list[np.ndarray], views: Views, size: int, dtype: torch.dtype) -> Tensor:
+    """One image at a time: crop, resize, cut the window, flip."""
     out = []
-    for picture, (top, left, height, width, rows, columns, y, x, flip) in zip(
-        pictures, torch.stack([*views[:8], views.flip.long()], 1).tolist(), strict=True
+    for image, (top, left, height, width, rows, columns, y, x, flip) in zip(
+        images, torch.stack([*views[:8], views.flip.long()], 1).tolist(), strict=True
     ):
-        image = torch.from_numpy(picture).permute(2, 0, 1)
+        image = torch.from_numpy(image).permute(2, 0, 1)
         image = image if dtype == torch.uint8 else image.to(dtype)
         image = v2.crop(image, top, left, height, width)
         image = v2.resize(image, [rows, columns], antialias=True)
@@ -82,22 +82,22 @@ def drawn(kind: str, heights: Tensor, widths: Tensor, seed: int) -> tuple[Views,
 
 @pytest.mark.parametrize("kind", ["random-resized-crop", "centre-crop", "squeezed-crop"])
 @pytest.mark.parametrize("seed", range(4))
-def test_views_equal_torchvision_on_the_same_parameters(v2, pictures, kind: str, seed: int):
-    views, size = drawn(kind, *extent(pictures), seed)
-    made = view_padded(padded(pictures), views, size)
+def test_views_equal_torchvision_on_the_same_parameters(v2, images, kind: str, seed: int):
+    views, size = drawn(kind, *extent(images), seed)
+    made = view_padded(padded(images), views, size)
     assert made.shape == (12, 3, size, size) and made.dtype == torch.float32
-    exact = by_torchvision(v2, pictures, views, size, torch.float64)
+    exact = by_torchvision(v2, images, views, size, torch.float64)
     assert (made - exact).abs().max() < 2e-5
     # float16 products, as on a GPU
-    assert (view_padded(padded(pictures), views, size, torch.float16) - exact).abs().max() < 0.34 * GREY
+    assert (view_padded(padded(images), views, size, torch.float16) - exact).abs().max() < 0.34 * GREY
     # the CPU's form is torchvision's on uint8, to the last bit
-    each = view_each(pictures, views, size)
+    each = view_each(images, views, size)
     assert each.is_contiguous() and each.dtype == torch.float32
-    assert torch.equal((each * 255).round(), by_torchvision(v2, pictures, views, size, torch.uint8).mul(255).float())
+    assert torch.equal((each * 255).round(), by_torchvision(v2, images, views, size, torch.uint8).mul(255).float())
 
 
-def test_both_ways_of_flipping_and_of_shrinking_are_covered(pictures):
-    heights, widths = extent(pictures)
+def test_both_ways_of_flipping_and_of_shrinking_are_covered(images):
+    heights, widths = extent(images)
     views, _ = drawn("random-resized-crop", heights, widths, 0)
     assert views.flip.any() and not views.flip.all()
     assert (views.height > 48).any() and (views.height < 48).any()
@@ -138,7 +138,7 @@ def test_boxes_follow_torchvisions_algorithm(scale: tuple[float, float]):
 
 
 def test_boxes_on_a_gpu_are_those_on_a_cpu():
-    """The one formula, by torch's operations (a GPU's) and by NumPy's, very long pictures among them."""
+    """The one formula, by torch's operations (a GPU's) and by NumPy's, very long images among them."""
     rng = np.random.default_rng(3)
     draws, sides = rng.random((5, 10, 400)), rng.integers(1, 300, (2, 400))
     found = _boxes(torch, torch.from_numpy(draws), torch.from_numpy(sides), (0.08, 1.0), (3 / 4, 4 / 3))

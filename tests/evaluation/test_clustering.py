@@ -1,18 +1,21 @@
-"""Clustering scores against scikit-learn and against pair counting by brute force."""
+"""Clustering scores against scikit-learn, pytorch-metric-learning, and pair counting by brute force."""
 
 from __future__ import annotations
 
 import itertools
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics as sk
 
+import oodml
 from oodml import OodmlError
 from oodml.evaluation.clustering import ami, clustering_scores, contingency, f1, nmi, purity
+from oodml.evaluation.kmeans import kmeans
 
 labellings = st.integers(2, 40).flatmap(
     lambda n: st.tuples(*(st.lists(st.integers(0, 8), min_size=n, max_size=n) for _ in range(2)))
@@ -105,3 +108,20 @@ def test_repeated_calls_are_bit_equal():
 def test_an_unknown_metric_is_named_with_its_nearest_match():
     with pytest.raises(OodmlError, match="nmi"):
         clustering_scores(torch.ones(2, 2), torch.tensor([0, 1]), ["nmii"])
+
+
+def test_scores_of_the_same_clusters_agree_with_pytorch_metric_learning():
+    calculator = pytest.importorskip("pytorch_metric_learning.utils.accuracy_calculator")
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 20, 600)
+    points = (rng.normal(size=(20, 16))[labels] + 0.8 * rng.normal(size=(600, 16))).astype(np.float32)
+
+    def ours(x, nmb_clusters):
+        return kmeans(torch.as_tensor(x), nmb_clusters, seed=0).labels
+
+    peer = calculator.AccuracyCalculator(include=("NMI", "AMI"), kmeans_func=ours, device=torch.device("cpu"))
+    theirs = peer.get_accuracy(torch.from_numpy(points), torch.from_numpy(labels))
+    scores = oodml.evaluate(points, labels, metrics=["nmi", "ami"], seed=0)
+    assert 0.3 < scores["nmi"] < 0.999
+    assert scores["nmi"] == pytest.approx(theirs["NMI"], abs=1e-6)
+    assert scores["ami"] == pytest.approx(theirs["AMI"], abs=1e-6)

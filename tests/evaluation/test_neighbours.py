@@ -189,6 +189,7 @@ def test_copies_are_found_and_zero_equals_minus_zero() -> None:
     assert first_copies(x).tolist() == [0, 1, 0, 1, 4, 0]
 
 
+@pytest.mark.long
 def test_peak_memory_does_not_grow_with_the_square_of_the_set() -> None:
     program = """
 import resource, torch, oodml

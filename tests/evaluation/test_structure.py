@@ -5,19 +5,25 @@ from __future__ import annotations
 import importlib
 import itertools
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from oodml import OodmlError
-from oodml.evaluation import _class_blocks
+from oodml.evaluation import fnmr_at_fmr
+from oodml.evaluation import spectrum as spectrum_module
+from oodml.evaluation.clustering import clustering_scores
 from oodml.evaluation.spectrum import class_spectra, spectral_decay, spectrum
 from oodml.evaluation.structure import structure
 
-module = importlib.import_module("oodml.evaluation.structure")  # the room exports a function of the same name
+module = importlib.import_module("oodml.evaluation.structure")  # the package exports a function of the same name
 
 
 def unit(x):
@@ -85,7 +91,7 @@ def test_small_blocks_give_the_same_numbers(monkeypatch, metric):
     labels[:60] = 0  # one class far larger than the rest
     whole = structure(x, labels, metric=metric, per_class=True)
     monkeypatch.setattr(module, "_CELLS", 100)
-    monkeypatch.setattr(_class_blocks, "_VALUES", 64)
+    monkeypatch.setattr(spectrum_module, "_VALUES", 64)
     blocked = structure(x, labels, metric=metric, per_class=True)
     for name in whole:
         assert blocked[name] == pytest.approx(whole[name], rel=1e-6), name
@@ -195,3 +201,49 @@ def test_wrong_calls_say_what_is_expected():
         structure([[0.0, 1.0], [math.nan, 0.0]], [0, 1])
     with pytest.raises(OodmlError, match="one label"):
         structure(x, labels[:-1])
+
+
+class LargestTensor(TorchDispatchMode):
+    """Records the largest number of elements that an operation returned (without views of expanded tensors)."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        for leaf in tree_leaves(result):
+            if isinstance(leaf, torch.Tensor):
+                self.elements = max(self.elements, leaf.untyped_storage().nbytes() // leaf.element_size())
+        return result
+
+
+N, CLASSES = 5000, 3000
+TILE = 2048 * 2048
+CALLS = {
+    "clustering": lambda x, y: clustering_scores(x, y, ["nmi", "ami", "f1", "purity"]),
+    "structure": lambda x, y: structure(x, y, metrics=["pi_ratio", "rho", "uniformity", "alignment"], per_class=True),
+    "thresholds": lambda x, y: fnmr_at_fmr(x, y),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_memory_is_bounded_by_a_tile(call):
+    x = torch.randn(N, 16, generator=torch.Generator().manual_seed(0))
+    labels = torch.arange(N) % CLASSES
+    with LargestTensor() as largest:
+        CALLS[call](x, labels)
+    assert largest.elements <= TILE < CLASSES * CLASSES / 2
+    assert largest.elements > 1000  # the recorder sees the work
+
+
+def test_the_examples_of_the_page_of_metrics_run_in_order():
+    page = Path(__file__).parents[2] / "docs" / "metrics.md"
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    assert len(blocks) >= 3
+    names: dict = {}
+    for block in blocks:
+        exec(block, names)
+    assert 0 <= names["scores"]["nmi"] <= 1
+    assert set(names["shape"]) == {"pi_intra", "pi_inter", "pi_ratio", "rho", "uniformity", "alignment"}
+    assert names["deep"] > 0
+    assert next(iter(names["rates"])) == "fnmr@fmr=1e-1"
+    assert names["drift"]["other_fmr"] > names["drift"]["fmr"]

@@ -56,7 +56,7 @@ def test_equals_whole_rows(kind, k, used):
         assert differ <= (0 if kind == "whole" else 1e-3 * columns.numel())  # float32 may swap two as good as equal
 
 
-@pytest.mark.parametrize(("name", "value"), [("_bound_place", 1), ("_room", 30)])
+@pytest.mark.parametrize(("name", "value"), [("_bound_place", 1), ("_capacity", 30)])
 def test_wrong_bounds_change_nothing(name, value, monkeypatch, used):
     """Bounds too low, or more candidates than there is room for: rows are searched again."""
     x = points("plain")
@@ -98,7 +98,7 @@ def test_is_left_alone_where_it_does_not_suit():
 
 
 def test_memory_grows_with_the_rows_not_with_their_square():
-    sizes = [8 * n * _symmetric._room(n, 17) for n in (10**4, 10**5, 10**6)]
+    sizes = [8 * n * _symmetric._capacity(n, 17) for n in (10**4, 10**5, 10**6)]
     assert sizes[1] / sizes[0] < 20 and sizes[2] / sizes[1] < 12
     assert sizes[2] < 4 * 2**30
 

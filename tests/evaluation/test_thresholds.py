@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oodml import OodmlError
-from oodml.evaluation import _pairs
+from oodml.evaluation import thresholds as module
 from oodml.evaluation.thresholds import fnmr_at_fmr, threshold_drift
 
 RATES = (0.5, 0.29, 1e-1, 1e-2, 1e-4)
@@ -55,7 +55,7 @@ def test_rates_equal_sorting_all_pairs_with_many_ties(labels, seed, dtype, tile)
     labels = [*labels, 0]
     same, different = sorted_pairs(x, labels)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(_pairs._TILE, "cpu", tile)
+        patch.setitem(module._TILE, "cpu", tile)
         found = fnmr_at_fmr(x, labels, RATES)
     for key, rate in zip(found, RATES, strict=True):
         threshold = largest_threshold(different, rate)
@@ -68,12 +68,12 @@ def test_rates_equal_sorting_all_pairs_with_many_ties(labels, seed, dtype, tile)
 def test_selected_distances_are_the_order_statistics(dtype):
     x, labels = points(90, 5, 1, dtype), torch.arange(90) % 9
     _, different = sorted_pairs(x, labels)
-    pairs = _pairs.pair_set(x, labels)
+    pairs = module.pair_set(x, labels)
     ranks = [0, 1, 17, 500, len(different) - 1, len(different)]
     assert pairs.different == len(different)
-    found = _pairs.different_at_ranks(pairs, ranks)
+    found = module.different_at_ranks(pairs, ranks)
     assert found == pytest.approx([*different[ranks[:-1]], math.inf], rel=1e-5 if dtype == torch.float32 else 1e-12)
-    assert _pairs.count_below(pairs, found, same=False) == ranks  # no ties: exactly that many lie below
+    assert module.count_below(pairs, found, same=False) == ranks  # no ties: exactly that many lie below
 
 
 def test_keys_are_the_contract():
@@ -84,7 +84,7 @@ def test_keys_are_the_contract():
 
 
 def test_query_and_gallery_pairs(monkeypatch):
-    monkeypatch.setitem(_pairs._TILE, "cpu", 8)
+    monkeypatch.setitem(module._TILE, "cpu", 8)
     x, y = points(20, 3, 2, torch.float64), points(33, 3, 3, torch.float64)
     x_labels, y_labels = ["b", "a", "c", "a"] * 5, ["a", "c", "d"] * 11
     same, different = sorted_pairs(x, x_labels, y, y_labels)

@@ -12,19 +12,33 @@ from oodml.losses.registry import REGISTRY
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-def build_tables():
-    spec = importlib.util.spec_from_file_location("build_tables", DOCS / "build_tables.py")
+def script(name):
+    spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
+def build_tables():
+    return script("build_tables")
+
+
 def test_tables_are_up_to_date():
+    """Every row is the one that the registry gives; a loss that is new gets its row from `make format`."""
     page = (DOCS / "losses.md").read_text(encoding="utf-8")
-    tables = build_tables()
-    table = tables.losses_table()
-    assert sum(f"| `{name}`" in table for name in list_losses()) >= 22
-    assert tables.fill(page) == page, "run python docs/build_tables.py"
+    listed = set(re.findall(r"^\| `([^`]+)`", page, re.MULTILINE))
+    assert listed >= {"margin", "triplet", "distance", "rho"} and len(listed & set(list_losses())) >= 22
+    assert build_tables().fill(page, listed) == page, "run python docs/build_tables.py"
+
+
+def test_stubs_are_up_to_date():
+    """The types that editors read; a loss that is new gets them from `make format`."""
+    stubs = script("build_stubs")
+    for path, (kind, records) in stubs.STUBS.items():
+        text = path.read_text(encoding="utf-8")
+        listed = set(re.findall(rf"def make_{kind}\(name: Literal\['([^']+)'", text))
+        assert len(listed) >= 13
+        assert stubs.stub(kind, records(), listed) == text, "run python docs/build_stubs.py"
 
 
 def test_table_escapes_and_shortens():

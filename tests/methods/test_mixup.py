@@ -40,7 +40,7 @@ def test_the_share_is_beta_distributed_and_comes_from_the_given_generator(prepar
     assert one.share.equal(two.share) and one.order.equal(two.order)
 
 
-def test_pictures_are_mixed_within_a_process_and_features_across_all(prepared):
+def test_images_are_mixed_within_a_process_and_features_across_all(prepared):
     run = prepared("mixup")
     batch = run.batch()
     part = Batch(batch.inputs[:8], batch.labels, batch.indices, 0, lambda: batch.inputs)  # one of two processes
@@ -51,7 +51,7 @@ def test_pictures_are_mixed_within_a_process_and_features_across_all(prepared):
     assert any(sorted(run.method.draw(part, "features").order[:8].tolist()) != list(range(8)) for _ in range(20))
 
 
-class OnPictures:
+class OnImages:
     """Mixup on a small network that has stages."""
 
     def __init__(self, layers, backbone="tiny"):
@@ -80,16 +80,16 @@ class OnPictures:
 
 
 def test_each_step_draws_one_place_of_those_named():
-    run = OnPictures(["input", "stages", "features"])
+    run = OnImages(["input", "stages", "features"])
     drawn = [run.mixture(seed)[0] for seed in range(40)]
     assert set(drawn) == {"input", "stage 1", "stage 2", "features"}
     assert drawn == [run.mixture(seed)[0] for seed in range(40)]
-    assert {OnPictures("stages").mixture(seed)[0] for seed in range(9)} == {"stage 1", "stage 2"}
-    assert {OnPictures("features").mixture(seed)[0] for seed in range(9)} == {"features"}
+    assert {OnImages("stages").mixture(seed)[0] for seed in range(9)} == {"stage 1", "stage 2"}
+    assert {OnImages("features").mixture(seed)[0] for seed in range(9)} == {"features"}
 
 
 def test_what_a_stage_gives_is_mixed_and_the_rest_of_the_network_sees_the_mixture():
-    run = OnPictures(["input", "stages", "features"])
+    run = OnImages(["input", "stages", "features"])
     for seed in range(4):
         layer, (share, order) = run.mixture(seed)
         maps = (run.images - run.backbone.mean) / run.backbone.std
@@ -121,24 +121,24 @@ def test_backbones_say_where_their_stages_end(backbone, stages):
 
 
 def test_an_evaluation_between_steps_sees_no_mixture():
-    run, plain = OnPictures("stages"), OnPictures("features")
+    run, plain = OnImages("stages"), OnImages("features")
     run.loss(0)
     torch.testing.assert_close(run.embedder(run.images).features.avg, plain.embedder(run.images).features.avg)
 
 
 def test_stages_that_cannot_be_mixed_are_refused(monkeypatch):
-    run = OnPictures("stages")
+    run = OnImages("stages")
     run.embedder.chunk = 8
     with pytest.raises(OodmlError, match="grad_cache cuts in chunks"):
         run.loss(0)
-    monkeypatch.setattr("oodml.models.backbones._base.Backbone.stages", lambda self: [])
+    monkeypatch.setattr("oodml.models.backbones.base.Backbone.stages", lambda self: [])
     with pytest.raises(OodmlError, match="does not say where they end"):
-        OnPictures("stages")
+        OnImages("stages")
 
 
 @pytest.mark.long
 def test_a_compiled_network_is_mixed_between_its_stages_too():
-    eager, compiled = OnPictures(["input", "stages", "features"]), OnPictures(["input", "stages", "features"])
+    eager, compiled = OnImages(["input", "stages", "features"]), OnImages(["input", "stages", "features"])
     compiled.images.copy_(eager.images)
     compiled.embedder.load_state_dict(eager.embedder.state_dict())
     compiled.backbone.compile(dynamic=False)
@@ -175,7 +175,7 @@ def test_what_makes_no_sense_is_refused_at_once(options, message):
     with pytest.raises(OodmlError, match=message):
         oodml.make_method("mixup", **options)
     for layers in ("input", "stages"):
-        with pytest.raises(OodmlError, match="no pictures to mix"):
+        with pytest.raises(OodmlError, match="no images to mix"):
             oodml.make_method("mixup", layers=layers).check(64, "head")
 
 

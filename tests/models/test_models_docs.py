@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from oodml.models.backbones._registry import REGISTRY
+from oodml.models.backbones.base import REGISTRY
 
 DOCS = (Path(__file__).parents[2] / "docs" / "models.md").read_text(encoding="utf-8")
 

@@ -9,7 +9,7 @@ import torch
 
 from oodml import OodmlError
 from oodml.models import list_backbones, make_backbone
-from oodml.models.backbones._timm import build
+from oodml.models.backbones.timm_models import build
 
 
 @pytest.fixture(autouse=True)

@@ -32,7 +32,7 @@ def fake_torchvision(folder: Path) -> Path:
 
 def test_transforms_models_and_timm_import_after_it() -> None:
     done = run(
-        "from oodml.models._torchvision import ensure_torchvision\n"
+        "from oodml.models.backbones.timm_models import ensure_torchvision\n"
         "ensure_torchvision()\n"
         "import torch, torchvision, timm\n"
         "from torchvision.transforms import v2, Resize\n"
@@ -46,7 +46,7 @@ def test_transforms_models_and_timm_import_after_it() -> None:
 
 def test_declares_schemas_exactly_when_the_import_would_fail() -> None:
     plain = run("import torchvision; print('fine')")
-    helped = run("from oodml.models._torchvision import ensure_torchvision as e; print(e(), e())")
+    helped = run("from oodml.models.backbones.timm_models import ensure_torchvision as e; print(e(), e())")
     broken = "operator torchvision::nms does not exist" in plain.stderr
     assert broken or plain.stdout.strip() == "fine", plain.stderr
     assert helped.stdout.split() == [str(broken)] * 2, helped.stderr  # asking twice declares once
@@ -56,7 +56,7 @@ def test_normal_install_is_untouched(tmp_path: Path) -> None:
     shutil.copy(loadable_library(), fake_torchvision(tmp_path) / "_C.so")
     done = run(
         "import torch\n"
-        "from oodml.models._torchvision import ensure_torchvision\n"
+        "from oodml.models.backbones.timm_models import ensure_torchvision\n"
         "print(ensure_torchvision(), hasattr(torch.ops.torchvision, 'nms'))",
         tmp_path,
     )
@@ -67,7 +67,7 @@ def test_library_that_cannot_load_gets_the_schemas(tmp_path: Path) -> None:
     (fake_torchvision(tmp_path) / "_C.so").write_bytes(b"not a library")
     done = run(
         "import torch\n"
-        "from oodml.models._torchvision import ensure_torchvision\n"
+        "from oodml.models.backbones.timm_models import ensure_torchvision\n"
         "print(ensure_torchvision(), hasattr(torch.ops.torchvision, 'nms'), hasattr(torch.ops.torchvision, 'qnms'))",
         tmp_path,
     )
@@ -81,7 +81,7 @@ def test_schemas_someone_else_declared_are_left_alone() -> None:
         "for name in ('nms', 'qnms'):\n"
         "    if not hasattr(torch.ops.torchvision, name):\n"
         "        library.define(name + '(Tensor dets, Tensor scores, float iou_threshold) -> Tensor')\n"
-        "from oodml.models._torchvision import ensure_torchvision\n"
+        "from oodml.models.backbones.timm_models import ensure_torchvision\n"
         "print(ensure_torchvision())"
     )
     assert done.stdout.strip() == "False", done.stderr

@@ -13,10 +13,10 @@ from safetensors.torch import save_file
 from oodml import OodmlError
 from oodml.config import check_backbone
 from oodml.models import make_backbone
-from oodml.models.backbones import _hub, weights_digest
-from oodml.models.backbones._timm import import_timm
-from oodml.models.backbones._weights import read_weights, rename_in_order
+from oodml.models.backbones import weights, weights_digest
 from oodml.models.backbones.efficientnet_lite import packaged_weights
+from oodml.models.backbones.timm_models import import_timm
+from oodml.models.backbones.weights import read_weights, rename_in_order
 
 
 @pytest.fixture(autouse=True)
@@ -109,7 +109,7 @@ def test_packaged_tensors_in_another_order_cannot_pass() -> None:
     items = [(key, value) for key, value in read_weights(path).items() if not key.startswith("_fc.")]
     assert list(rename_in_order(dict(items), model, source="file")) == list(model.state_dict())
     swapped = dict([items[0], items[2], items[1], *items[3:]])  # weight and bias of one norm: equal shapes
-    with pytest.raises(OodmlError, match=r"_bn0\.bias .* stands where bn1\.weight"):
+    with pytest.raises(OodmlError, match=r"_bn0\.bias .* is where bn1\.weight"):
         rename_in_order(swapped, model, source="file")
     with pytest.raises(OodmlError, match="293 tensors where 294"):
         rename_in_order(dict(items[:-1]), model, source="file")
@@ -138,13 +138,13 @@ def test_hub_that_does_not_answer_counts_as_unreachable(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")  # the discard port: nobody listens
-    assert not _hub._reachable()
+    assert not weights._reachable()
 
 
 def test_offline_the_hubs_cache_serves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     state = resnet_state()
     save_file(state, tmp_path / "model.safetensors")
-    monkeypatch.setattr(_hub, "_reachable", lambda: False)
+    monkeypatch.setattr(weights, "_reachable", lambda: False)
     monkeypatch.setattr(
         "huggingface_hub.try_to_load_from_cache",
         lambda repo, filename: (
@@ -182,8 +182,8 @@ def test_a_file_of_torchvision_under_the_tagged_name_is_torchvisions_network(
         expected = torch.nn.Sequential(*list(theirs.children())[:-2])(normalised)
         torch.testing.assert_close(ours(x), expected)
     assert ours.mean.flatten().tolist() == pytest.approx([0.485, 0.456, 0.406])
-    monkeypatch.setattr(_hub, "_reachable", lambda: False)
-    monkeypatch.setattr(_hub, "_cached_file", lambda config: None)
+    monkeypatch.setattr(weights, "_reachable", lambda: False)
+    monkeypatch.setattr(weights, "_cached_file", lambda config: None)
     with pytest.raises(OodmlError, match=rf"timm's 'resnet{depth}\.a1h?_in1k'"):
         make_backbone(f"resnet{depth}")  # another set of weights: the file of tv_in1k is not taken for it
 
@@ -208,10 +208,10 @@ def test_weights_that_are_not_finite_are_refused_when_they_are_read(
     if way == "folder":
         monkeypatch.setenv("OODML_WEIGHTS", str(tmp_path))
     elif way == "cache":
-        monkeypatch.setattr(_hub, "_reachable", lambda: False)
-        monkeypatch.setattr(_hub, "_cached_file", lambda config: str(path))
+        monkeypatch.setattr(weights, "_reachable", lambda: False)
+        monkeypatch.setattr(weights, "_cached_file", lambda config: str(path))
     elif way == "hub":  # what timm makes of a download
-        monkeypatch.setattr(_hub, "_reachable", lambda: True)
+        monkeypatch.setattr(weights, "_reachable", lambda: True)
         model = import_timm().create_model("resnet10t", num_classes=0, global_pool="")
         model.load_state_dict({key: tensor for key, tensor in state.items() if not key.startswith("fc.")})
         create = import_timm().create_model

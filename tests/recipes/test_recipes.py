@@ -200,6 +200,74 @@ def test_boundaries_in_s2sd_learn_at_the_printed_rate_where_printed():
     assert rates == {"s2sd": "base", "s2sd-printed": "own", "oodml": "base", "oodml-printed": "own"}
 
 
+@pytest.mark.parametrize(
+    ("base", "expected"),
+    [
+        ("margin", "base"),
+        ({"name": "margin", "beta": 0.6}, "base"),
+        ("rho", "base"),
+        ({"name": "rho", "base": "margin"}, "base"),
+        ({"name": "rho", "base": "triplet"}, None),
+        ("multisimilarity", None),
+        ("proxyanchor", None),  # its proxies learn at 0.02 in S2SD, as in its baseline
+        (None, None),
+    ],
+)
+def test_only_boundaries_learn_at_the_base_rate_in_s2sd(base, expected):
+    method = {"name": "s2sd", "variant": "dsd", **({"base": base} if base else {})}
+    assert resolved(method, "s2sd").method.get("nested_lr") == expected
+    assert resolved({**method, "nested_lr": "own"}, "s2sd").method["nested_lr"] == "own"
+
+
+@pytest.mark.parametrize(
+    ("variant", "expected"),
+    [
+        (None, ([1024, 1536, 2048], "avg+max")),
+        ("dsd", (None, None)),
+        ("dsda", (None, None)),
+        ("msd", ([1024, 1536, 2048], None)),
+        ("msdfa", ([1024, 1536, 2048], None)),
+    ],
+)
+def test_a_variant_that_is_named_keeps_its_targets_and_its_pooling(variant, expected):
+    """`oodml` has three targets and the pooling avg+max (SPEC), which no other variant gets by another's name."""
+    found = resolved({"name": "s2sd", **({"variant": variant} if variant else {})}, "oodml").method
+    assert (found.get("targets"), found.get("pooling")) == expected
+    chosen = {"targets": [600], "pooling": "avg"}
+    assert chosen.items() <= resolved({"name": "s2sd", "variant": variant or "msdf", **chosen}, "oodml").method.items()
+
+
+@pytest.mark.parametrize("size", [64, 128, 512, 2048])
+def test_s2sd_has_its_four_targets_at_every_size(size):
+    """Section 4.2 and table 8; one target where the variant has one."""
+    for variant in ("msd", "msda", "msdf", "msdfa"):
+        found = resolved({"name": "s2sd", "variant": variant}, "s2sd", embedding_dim=size).method
+        assert found["targets"] == [512, 1024, 1536, 2048]
+    assert "targets" not in resolved({"name": "s2sd", "variant": "dsda"}, "s2sd", embedding_dim=size).method
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("base", ["margin", "triplet", {"name": "triplet", "miner": "semihard"}, "npair", "proxynca"])
+def test_the_shared_task_has_the_cut_of_the_protocol(name, base):
+    """The code has none; the print has 1.4 (Revisiting, below eq. 24)."""
+    upper = 1.4 if name.endswith("-printed") else None
+    assert resolved({"name": "sharing", "base": base}, name).method["upper"] == upper
+    assert resolved({"name": "sharing", "base": base, "upper": 1.2}, name).method["upper"] == 1.2
+
+
+def test_the_shared_task_follows_a_cut_that_the_base_chooses():
+    base = {"name": "margin", "miner": {"name": "distance", "upper": 1.2}}
+    assert "upper" not in resolved({"name": "sharing", "base": base}, "sharing").method  # "base", by default
+
+
+def test_crops_are_cut_from_the_original_image():
+    """At 512 pixels of the short side at most (docs/fidelity.md); Sharing Matters resizes the image first."""
+    for name in recipes():
+        found = resolved("margin", name)
+        assert (found.cache_side, found.transform) == (512, "crop" if name == "sharing" else None)
+        assert resolved("margin", name, cache_side=300).cache_side == 300
+
+
 def test_diva_as_printed_has_no_permuted_labels():
     assert resolved("diva", "oodml").method["sharing"] == "permuted"
     assert not resolved("diva", "oodml-printed").method.keys() & {"weighting", "sharing", "intra"}

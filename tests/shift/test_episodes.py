@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import oodml
-import oodml.shift
 from oodml import OodmlError, Split, make_episodes
-from oodml.shift import episode_indices, resolve_episodes
+from oodml.data import ArraySource, build_dataset
+from oodml.shift import episode_indices, resolve_episodes, save_splits
 
 
 @dataclass
@@ -92,11 +92,15 @@ def test_published_episodes_are_taken_over_where_every_name_resolves() -> None:
 
 
 def test_the_default_split_of_a_dataset_and_a_path_are_splits_too(tmp_path: Path) -> None:
-    ds = oodml.load_dataset("glyphs")
+    source = ArraySource(np.zeros((12, 8, 8, 3), np.uint8), [f"{i}.png" for i in range(12)])
+    ds = build_dataset("blank", source, [f"class{i // 3}" for i in range(12)])
     made = oodml.make_episodes(ds.default_split, ds, shots=2, episodes=1)
-    assert isinstance(ds.default_split, Split) and (made.name, made.dataset) == ("default", "glyphs")
-    assert set(made.episodes[2][0]) == set(ds.default_split.test)
-    oodml.shift.save_splits(tmp_path / "splits.json", [SPLIT])
+    assert isinstance(ds.default_split, Split) and (made.name, made.dataset) == ("default", "blank")
+    assert sorted(made.episodes[2][0]) == made.test == ["class2", "class3"]
+    assert oodml.RunConfig(split=ds.default_split).split == ds.default_split
+    save_splits(tmp_path / "splits.json", [SPLIT])
     assert make_episodes(f"{tmp_path}/splits.json#mine", DS, shots=2) == make_episodes(SPLIT, DS, shots=2)
     assert oodml.load_splits(tmp_path / "splits.json") == [SPLIT]
-    assert oodml.RunConfig(split=ds.default_split).split == ds.default_split
+    alone = build_dataset("blank", source, ["one"] * 12)
+    with pytest.raises(OodmlError, match="needs classes on both sides"):
+        _ = alone.default_split

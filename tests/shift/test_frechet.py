@@ -141,7 +141,7 @@ def test_hundred_class_means_take_milliseconds() -> None:
     [
         (np.zeros((5, 3)), np.zeros((5, 4)), "same backbone"),
         (np.zeros((1, 3)), np.zeros((5, 3)), "at least 2 rows"),
-        (np.zeros(5), np.zeros((5, 3)), "one row an image"),
+        (np.zeros(5), np.zeros((5, 3)), "one row per image"),
         (np.full((5, 3), np.nan), np.zeros((5, 3)), "NaN or infinite"),
         (np.zeros((5, 3)), np.full((5, 3), np.inf), "NaN or infinite"),
         (np.array([["a", "b"], ["c", "d"]]), np.zeros((5, 2)), "must be numbers"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -15,6 +17,7 @@ from oodml.shift import (
     build_splits,
     iid_baseline,
     place_target,
+    save_splits,
     similar_pairs,
     thumbnail_likeness,
 )
@@ -86,10 +89,12 @@ def test_iid_needs_classes_that_can_be_halved() -> None:
         iid_baseline(FEATURES[:5], np.arange(5))
 
 
-def test_agreement_of_a_space_with_itself_and_with_noise() -> None:
+def test_agreement_of_a_space_with_itself_and_with_noise(tmp_path: Path) -> None:
     space = SplitDistances(FEATURES, LABELS, CLASSES)
     splits = build_splits(FEATURES, LABELS, class_names=CLASSES, n_splits=4)
-    same = agreement(splits, space, splits, space)
+    save_splits(tmp_path / "splits.json", splits)
+    same = agreement(splits, space, tmp_path / "splits.json", space)
+    assert space.fid(f"{tmp_path}/splits.json#shift-2") == pytest.approx(splits[1].fid, rel=1e-9)
     assert same.rank_correlation == pytest.approx(1)
     assert same.curve_gap == 0
     assert same.same_side == [1.0] * len(splits)

@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 
 from oodml import OodmlError
 from oodml.cli._app import app
-from oodml.cli._pictures_in import open_pictures, open_target
+from oodml.cli._inputs import open_images, open_unlabelled
 from oodml.shift import load_splits, save_splits
 
 for module in (
@@ -215,7 +215,7 @@ def test_official_episodes_are_taken_over_or_refused(zoo: Path) -> None:
             assert not path.exists()
 
 
-def test_iid_is_printed_beside_the_default_split(zoo: Path) -> None:
+def test_iid_is_printed_next_to_the_default_split(zoo: Path) -> None:
     shown = run("splits", "iid", zoo / "zoo", "--backbone", "tiny", "--repeats", "4")
     assert shown.exit_code == 0
     assert "4 random halves" in shown.stdout
@@ -251,7 +251,7 @@ def test_shift_places_a_folder_of_loose_pictures_and_names_shared_ones(zoo: Path
 def test_a_target_of_linked_class_folders_is_read(zoo: Path, tmp_path: Path) -> None:
     for c in range(2):
         (tmp_path / f"class{c}").symlink_to(zoo / "zoo" / f"class{c}")
-    assert len(open_pictures(str(tmp_path))) == 16
+    assert len(open_images(str(tmp_path))) == 16
 
 
 def test_a_shift_to_one_picture_is_refused_in_words_of_pictures(
@@ -280,7 +280,7 @@ def test_a_link_to_nothing_among_loose_pictures_is_named(zoo: Path, tmp_path: Pa
     shutil.copytree(zoo / "target", tmp_path / "target")
     (tmp_path / "target" / "gone.png").symlink_to(tmp_path / "nowhere.png")
     shown = run("shift", zoo / "zoo", tmp_path / "target", "--backbone", "tiny")
-    assert "1 of 23 pictures" in shown.stderr and "gone.png" in shown.stderr
+    assert "1 of 23 images" in shown.stderr and "gone.png" in shown.stderr
 
 
 def test_every_picture_of_a_target_counts_wherever_it_lies(zoo: Path, tmp_path: Path) -> None:
@@ -289,19 +289,21 @@ def test_every_picture_of_a_target_counts_wherever_it_lies(zoo: Path, tmp_path: 
     for place in ("more", "more/deep", "other"):
         (tmp_path / "target" / place).mkdir()
         shutil.copy(zoo / "target" / "new0.png", tmp_path / "target" / place / "again.png")
-    target = open_target(str(tmp_path / "target"))
-    assert len(target) == 25 and target.classes == ["pictures"]
-    assert len(open_target("folder", zoo / "zoo")) == len(open_target(str(tmp_path / "target"), zoo / "zoo")) == 64
+    target = open_unlabelled(str(tmp_path / "target"))
+    assert len(target) == 25 and target.classes == ["images"]
+    assert (
+        len(open_unlabelled("folder", zoo / "zoo")) == len(open_unlabelled(str(tmp_path / "target"), zoo / "zoo")) == 64
+    )
     assert "64 and 25" in run("shift", zoo / "zoo", tmp_path / "target", "--backbone", "tiny").stdout
     (tmp_path / "empty").mkdir()
-    with pytest.raises(OodmlError, match=r"No pictures .*with or without class folders"):
-        open_target(str(tmp_path / "empty"))
+    with pytest.raises(OodmlError, match=r"No images .*with or without class folders"):
+        open_unlabelled(str(tmp_path / "empty"))
 
 
 def test_hidden_files_beside_loose_pictures_are_no_pictures(zoo: Path, tmp_path: Path) -> None:
     shutil.copytree(zoo / "target", tmp_path / "target")
     (tmp_path / "target" / "._new0.png").write_bytes(b"what macOS leaves on other disks")
-    assert len(open_pictures(str(tmp_path / "target"))) == 22
+    assert len(open_images(str(tmp_path / "target"))) == 22
 
 
 def test_shift_without_classes_still_measures(zoo: Path) -> None:
@@ -323,7 +325,7 @@ def test_shift_without_classes_still_measures(zoo: Path) -> None:
 )
 def test_a_mistyped_path_is_answered_as_a_path(command: tuple[str, ...]) -> None:
     told = str(run(*command).exception)
-    assert told.startswith("There is no folder or tar 'xyzzy', and no data set of that name (cars196, ")
+    assert told.startswith("'xyzzy' is not a dataset (cars196, ")
     assert "Check the path." in told
 
 
@@ -351,7 +353,7 @@ def damaged(zoo: Path, tmp_path: Path) -> Path:
 def said_once_and_plainly(shown: Result) -> bool:
     told = " ".join(shown.stderr.split())
     place = ".py:" in told or "UserWarning" in told
-    return told.count("warning: 1 of 64 pictures of 'folder' cannot be read: [red]/0.png") == 1 and not place
+    return told.count("warning: 1 of 64 images of 'folder' cannot be read: [red]/0.png") == 1 and not place
 
 
 def test_a_picture_that_cannot_be_read_is_named_and_left_out(damaged: Path, zoo: Path) -> None:
@@ -365,8 +367,11 @@ def test_a_picture_that_cannot_be_read_is_named_and_left_out(damaged: Path, zoo:
     "command",
     [
         ("features", "folder", "--backbone", "tiny", "--root"),
-        ("pretrained", "--backbone", "tiny"),
-        ("train", "--backbone", "tiny", "--steps", "1", "--set", "batch_size=8", "--quiet", "--root"),
+        pytest.param(("pretrained", "--backbone", "tiny"), marks=pytest.mark.long),
+        pytest.param(
+            ("train", "--backbone", "tiny", "--steps", "1", "--set", "batch_size=8", "--quiet", "--root"),
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_warnings_do_not_show_the_place_in_the_program(damaged: Path, command: tuple[str, ...]) -> None:

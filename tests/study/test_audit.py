@@ -11,10 +11,10 @@ from PIL import Image
 from safetensors.torch import save_file
 
 import oodml
-from oodml.cli._pictures_in import open_pictures
+from oodml.cli._inputs import open_images
 from oodml.data import load_images
 from oodml.models import make_backbone
-from oodml.models._engines import TorchEngine
+from oodml.models.engines import TorchEngine
 from oodml.shift import Placement, Split, Spread, load_splits, shared_images
 from oodml.study.audit import answer as audit_room
 from oodml.study.audit import audit, forecast_target
@@ -81,7 +81,7 @@ def audited(cache, pictures, tmp_path_factory):
     (loose / "broken.jpg").write_bytes(b"no picture")
     out = tmp_path_factory.mktemp("out") / "audit"
     began = time.monotonic()
-    found = audit(pictures, open_pictures(str(loose)), 3, out, quiet=True, backbone="tiny", workers=1)
+    found = audit(pictures, open_images(str(loose)), 3, out, quiet=True, backbone="tiny", workers=1)
     return found, out, time.monotonic() - began
 
 
@@ -236,14 +236,14 @@ def test_a_target_of_one_picture_is_refused_and_leaves_nothing(cache, pictures, 
     (tmp_path / "target").mkdir()
     Image.new("RGB", (40, 40), "red").save(tmp_path / "target" / "one.png")
     with pytest.raises(oodml.OodmlError, match="target has 1 that can be read: give at least 3"):
-        audit(pictures, open_pictures(str(tmp_path / "target")), 3, tmp_path / "out", quiet=True, backbone="tiny")
+        audit(pictures, open_images(str(tmp_path / "target")), 3, tmp_path / "out", quiet=True, backbone="tiny")
     assert not (tmp_path / "out").exists()
 
 
 def test_any_study_forecasts_for_other_pictures(audited, pictures, tmp_path):
     target = write_pictures(tmp_path / "target", 3, 5, seed=4, offset=20)
     before = (audited[1] / "forecast.json").read_text()
-    placed, held = forecast_target(audited[1], open_pictures(str(target)), "new", "tiny", "margin", quiet=True)
+    placed, held = forecast_target(audited[1], open_images(str(target)), "new", "tiny", "margin", quiet=True)
     (audited[1] / "forecast.json").write_text(before)
     table = audited[0].table
     assert held["method"] == "margin"
@@ -254,7 +254,7 @@ def test_any_study_forecasts_for_other_pictures(audited, pictures, tmp_path):
     assert held["target"]["name"] == "new"
     assert held["target"]["inside"] == (min(placed.fids.values()) <= placed.target.mean <= max(placed.fids.values()))
     with pytest.raises(oodml.OodmlError, match="Did you mean 'margin'"):
-        forecast_target(audited[1], open_pictures(str(target)), backbone="tiny", method="margn", quiet=True)
+        forecast_target(audited[1], open_images(str(target)), backbone="tiny", method="margn", quiet=True)
 
 
 def test_pictures_that_changed_are_not_mixed_with_old_runs(audited, pictures, tmp_path):
@@ -288,7 +288,7 @@ def test_shared_pictures_are_counted(cache, pictures, tmp_path):
     target = write_pictures(tmp_path / "target", 2, 3, seed=9)
     for i in range(3):
         Image.open(pictures / "class03" / f"{i}.png").save(target / "class00" / f"copy{i}.bmp")
-    sets = [load_images(open_pictures(str(each)), quiet=True).dataset for each in (pictures, target)]
+    sets = [load_images(open_images(str(each)), quiet=True).dataset for each in (pictures, target)]
     features = [oodml.extract_features(each, "tiny", quiet=True) for each in sets]
 
     def shared(i, j):

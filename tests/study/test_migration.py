@@ -90,10 +90,19 @@ def test_images_that_the_cache_reduced_make_runs_of_a_protocol_new(store):
 )
 def test_numbers_that_followed_from_the_dataset_are_written_out(dataset, method, today, monkeypatch):
     if dataset == "sop":
-        monkeypatch.setattr("oodml.data.list_datasets", lambda: ["sop"])
+        monkeypatch.setattr("oodml.data.dataset_setting", lambda dataset: dataset)  # it is not registered
     recorded = {"dataset": dataset, "method": method, "embedding_dim": 256, "backbone": "tiny", "steps": 10}
     wanted = RunConfig(**{**recorded, "method": today}).hash()
     assert wanted in [each.hash() for each in from_version_1(recorded)]
+
+
+def test_spellings_of_s2sd_that_compute_the_same_are_found():
+    base = {"name": "multisimilarity", "qualifying_only": True}
+    method = {"name": "s2sd", "base": base, "nested_lr": "base", "feature_start": 1000}
+    recorded = {"dataset": "cub200", "method": method, "protocol": "s2sd"}
+    recorded = old(**recorded) | {"method": method}
+    today = RunConfig(dataset="cub200", protocol="s2sd", method={"name": "s2sd"}).hash()
+    assert today in [each.hash() for each in from_version_1(recorded, small_images=True)]
 
 
 def test_explicit_numbers_stay():

@@ -391,13 +391,8 @@ UNREACHED = {
         **dict.fromkeys((f"{name} · ResNet50-128" for name in ("Div&Conq", "MIC", "PADS")), QUOTED),
         **dict.fromkeys((f"{name} · ResNet50-512" for name in ("EPSHN", "NormSoft", "DiVA")), QUOTED),
         **dict.fromkeys((f"{name} · Inception-BN-512" for name in ("DiVA", "Softtriple*", "Multisimilarity*")), QUOTED),
-        **dict.fromkeys(
-            (f"{base}*+S2SD · Inception-BN-512" for base in ("Multisimilarity", "Margin", "R-Margin")),
-            "Inception-V1 with frozen batch norm, which is no backbone here",
-        ),
     },
     "s2sd-3": dict.fromkeys((f"d{2**i}" for i in range(5, 12)), "seconds: `oodml retrieval-time`"),
-    "s2sd-7": {"Distill Student (d=128)": "needs the run of a teacher"},
     "sharing-4": dict.fromkeys(
         (f"{loss} · original" for loss in ("Triplet (S)", "NPair", "ProxyNCA", "Margin")), TAKEN
     ),

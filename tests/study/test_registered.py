@@ -22,6 +22,10 @@ def blots():
     source, labels = ArraySource(pixels, [f"{i}.png" for i in range(48)]), [f"class{i // 6}" for i in range(48)]
     return build_dataset("blots", source, labels, transforms=Transforms(size=16, short_side=16))
 
+@oodml.register_metric("norm")
+def mean_norm(embeddings, labels):
+    return embeddings.norm(dim=1).mean()
+
 @oodml.register_loss("spread")
 class Spread(torch.nn.Module):
     def forward(self, embeddings, labels):
@@ -36,10 +40,12 @@ class Here(mine.Spread):
     def __init__(self, weight=1.0):
         super().__init__()
 
-run = {"backbone": "tiny", "embedding_dim": 8, "steps": 1, "eval_every": 1, "batch_size": 8, "selection": "last"}
+run = {"backbone": "tiny", "embedding_dim": 8, "steps": 1, "eval_every": 1, "batch_size": 8, "selection": "last",
+       "metrics": ["recall@1", "norm"]}
 methods = {"spread": "spread", "here": {"name": "here", "weight": 2.0}}
 study = oodml.StudyConfig(dataset="blots", splits="default", methods=methods, run=run)
-print(oodml.run_study(study, "study", quiet=True, workers=2).trained)
+table = oodml.run_study(study, "study", quiet=True, workers=2)
+print(table.trained, table.means("norm")[:1].round(3).tolist())
 """
 
 
@@ -51,7 +57,7 @@ def test_a_script_without_a_guard_runs_once_and_its_modules_reach_the_workers(tm
     ended = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, env=env, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
     told = ended.stdout.splitlines()
-    assert (told[0], told[-1], told.count("top")) == ("top", "['spread']", 1)
+    assert (told[0], told[-1], told.count("top")) == ("top", "['spread'] [[1.0]]", 1)
     store = Store(tmp_path / "study")
     (failed,) = (reason for run_id in store.names("runs") if (reason := store.failure(run_id)))
     assert (

@@ -296,7 +296,7 @@ def test_settings_and_methods_make_axes_with_their_own_settings(noise, study, sp
 
 def test_a_folder_is_read_without_its_data_set(trained, monkeypatch):
     table = load_study(trained)
-    monkeypatch.setattr("oodml.data._load.DATASETS", None)  # whoever asks for a data set now fails
+    monkeypatch.setattr("oodml.data.load.REGISTRY", None)  # whoever asks for a data set now fails
     again = load_study(trained)
     assert again.splits == table.splits == ["easy", "hard"]
     np.testing.assert_array_equal(again.scores("recall@1:matched"), table.scores("recall@1:matched"))

@@ -19,10 +19,9 @@ from oodml.study import StudyConfig, load_study
 from oodml.study.engines import local, make_engine
 from oodml.study.engines.execute import execute
 from oodml.study.engines.local import LocalEngine
-from oodml.study.remote_store import RemoteStore
 from oodml.study.run import run_missing
 from oodml.study.status import counts, status
-from oodml.study.store import Store, open_store
+from oodml.study.store import RemoteStore, Store, open_store
 
 
 def results(root, count):

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 import oodml
 from oodml._files import cache_root
-from oodml.cli import study as study_cli  # noqa: F401 - registers its commands
-from oodml.cli import evaluate, study_show, tune  # noqa: F401
+from oodml.cli import evaluate, study_show, tune  # noqa: F401 - they register their commands
+from oodml.cli import study as study_cli
 from oodml.cli._app import app
 from oodml.cli._app import out as console
 from oodml.shift import load_splits
@@ -122,7 +122,7 @@ def test_a_part_of_a_setting_is_changed_by_its_dotted_name(call, file, noise, tm
     assert settings.run["steps"] == 7 and settings.run["backbone"] == "tiny"
     assert settings.methods == {"margin": {"name": "margin", "beta": 0.6}, "contrastive": "contrastive"}
     assert "Missing: 28 updates" in call("plan", file, "--out", tmp_path / "study", *words)
-    with pytest.raises(oodml.OodmlError, match="Unknown method of the study: 'margni'. Did you mean 'margin'"):
+    with pytest.raises(oodml.OodmlError, match=r"Unknown method of the study: 'margni'\. Did you mean 'margin'"):
         call("plan", file, "--set", "methods.margni.beta=0.6")
     with pytest.raises(oodml.OodmlError, match=r"Unknown setting of run: 'beta'.*set methods\.margin\.beta instead"):
         call("plan", file, "--set", "run.beta=0.6")

@@ -10,9 +10,8 @@ from oodml.shift import load_splits
 from oodml.study import status as study_status
 from oodml.study.engines.execute import execute
 from oodml.study.grid import plan
-from oodml.study.remote_store import RemoteStore
 from oodml.study.run import prepare, run_missing
-from oodml.study.store import Store
+from oodml.study.store import RemoteStore, Store
 
 STUDENT = {"name": "distil", "base": "margin", "teacher": {"method": "wide"}, "gamma": 1.0}
 METHODS = {"student": STUDENT, "wide": {"name": "margin", "run": {"embedding_dim": 16}}}

@@ -113,7 +113,7 @@ OPENAI = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.275777
 )
 def test_the_papers_encoders_see_pictures_as_they_were_trained_to(name, normalisation, trained_at, used_at, dim):
     """Without their weights, which need the hub: the name resolves, has weights there, and the input is theirs."""
-    from oodml.models.backbones._timm import import_timm
+    from oodml.models.backbones.timm_models import import_timm
 
     (spec,) = encoder_specs([name])
     assert spec["name"] in list_backbones() or import_timm().models.is_model_pretrained(spec["name"])

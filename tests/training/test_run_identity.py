@@ -13,8 +13,7 @@ from torch import nn
 
 from oodml import OodmlError
 from oodml.config import RunConfig
-from oodml.data import ArraySource, Transforms, build_dataset, load_dataset, load_images
-from oodml.data._evaluation_view import view_one
+from oodml.data import ArraySource, Transforms, build_dataset, load_dataset, load_images, view_one
 from oodml.losses import register_loss
 from oodml.shift import Split, make_episodes
 from oodml.training import result as results

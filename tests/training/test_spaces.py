@@ -96,7 +96,7 @@ def finished(tmp_path):
 
 
 def test_the_command_refuses_a_device_torch_does_not_know(finished):
-    with pytest.raises(OodmlError, match="none torch knows"):
+    with pytest.raises(OodmlError, match="not a device of torch"):
         spaces_command(finished, finished / "page.html", None, "test", None, False, "tpu")
 
 

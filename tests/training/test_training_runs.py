@@ -93,7 +93,7 @@ def test_an_unknown_metric_is_found_before_data_is_read(settings, monkeypatch, w
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"device": "gpu"}, "none torch knows"),
+        ({"device": "gpu"}, "not a device of torch"),
         ({"weights": "nowhere.pth"}, "No weights file at .*nowhere.pth"),
         ({"grad_cache": 8}, "use frozen_bn=True"),
         ({"out": "a file/run"}, "a file is a file"),

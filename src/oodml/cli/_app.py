@@ -94,9 +94,9 @@ def chosen_dataset(dataset: str | None, root: str | None) -> dict[str, Any] | No
         if root is not None:
             raise OodmlError("--root says where the pictures of --dataset are: give --dataset too.")
         return None
-    from oodml.cli._pictures_in import dataset_settings
+    from oodml.data import dataset_spec
 
-    return dataset_settings(dataset, root)
+    return dataset_spec(dataset, root)
 
 
 @contextmanager

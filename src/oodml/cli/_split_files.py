@@ -1,4 +1,4 @@
-"""What the commands do with a split file: read it, find its data set, describe that as the splits were made."""
+"""Read a split file, open its dataset, and extract the features that the splits were made with."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from oodml._errors import OodmlError
-from oodml.cli._pictures_in import BACKBONE, Described, dataset_settings, describe, note, open_dataset
+from oodml.cli._inputs import BACKBONE, Described, describe, note, open_dataset
 
 if TYPE_CHECKING:
     from oodml.data import Dataset
@@ -24,37 +24,39 @@ def counted_splits(series: Splits) -> str:
 def describe_for(
     series: Splits, dataset: str | None, root: Path | None, backbone: str | None, weights: Path | None
 ) -> Described:
-    """The data set that the splits name, described by the network that they were built with."""
+    """The dataset that the splits name, with features of the network that they were built with."""
     ds = open_for(series, dataset, root)
     _check_classes(series, ds)
     built_with = series[0].provenance.get("backbone")
     chosen = backbone or (built_with if built_with and "fingerprint" in series[0].provenance else BACKBONE)
     data = describe(ds, chosen, weights)
     for split in series:
-        # Splits are made from the pictures that can be read, so those are compared.
+        # Splits are made from the readable images, so those are compared.
         if split.provenance.get("fingerprint", data.ds.fingerprint) != data.ds.fingerprint:
             note(f"{split.name} was made from another copy of {ds.name}: distances may differ.")
     return data
 
 
 def open_for(series: Splits, dataset: str | None, root: Path | None) -> Dataset:
-    """The data set that was asked for, else the one that the splits name."""
+    """The requested dataset, else the one that the splits name."""
     spec = settings_for(series, dataset, root)
     return open_dataset(spec["name"], spec.get("root"))
 
 
 def settings_for(series: Splits, dataset: str | None, root: Path | str | None) -> dict[str, Any]:
-    """That data set as settings name it; a folder where it was when the splits were made."""
+    """That dataset as in settings; a folder with the path it had when the splits were made."""
+    from oodml.data import dataset_spec
+
     name = dataset or series[0].dataset
     if not name:
-        raise OodmlError("The splits do not say which data set they belong to: pass --dataset.")
+        raise OodmlError("The splits do not name their dataset: pass --dataset.")
     if name == "folder" and root is None:
         was = series[0].provenance.get("root")
         if was is None or not Path(was).exists():
             gone = f"which is no longer at {was}" if was else "and do not say which"
-            raise OodmlError(f"The splits are of pictures in a folder, {gone}: give it with --root.")
+            raise OodmlError(f"The splits are of images in a folder, {gone}: give it with --root.")
         root = was
-    return dataset_settings(name, root)
+    return dataset_spec(name, root)
 
 
 def _check_classes(series: Splits, ds: Dataset) -> None:

@@ -33,12 +33,12 @@ def audit(
     methods is trained as a head on the features, sized to the time given.
     """
     began = time.monotonic()  # loading the libraries counts too
-    from oodml.cli._pictures_in import note, open_target
+    from oodml.cli._inputs import note, open_unlabelled
     from oodml.reporting import report
     from oodml.study.audit import audit as run_audit
     from oodml.study.leaderboard import METRIC
 
-    pictures = open_target(target) if target else None
+    pictures = open_unlabelled(target) if target else None
     with resumable():
         found = run_audit(folder, pictures, minutes, output, quiet, backbone, workers, began)
     show_study(found.table, (METRIC,))

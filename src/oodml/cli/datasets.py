@@ -16,27 +16,26 @@ if TYPE_CHECKING:
 
 @app.command()
 def datasets(
-    name: str = typer.Argument(None, help="A data set, or a folder or tar of class folders; default: all are listed."),
-    root: Path = typer.Option(None, help="Where its pictures are: a folder or a .tar."),
-    check: bool = typer.Option(False, "--check", help="Decode every picture, check the cache; fail on any problem."),
+    name: str = typer.Argument(None, help="A dataset, or a folder or tar of class folders; default: all are listed."),
+    root: Path = typer.Option(None, help="Where its images are: a folder or a .tar."),
+    check: bool = typer.Option(False, "--check", help="Decode every image, check the cache; fail on any problem."),
 ) -> None:
-    """List the data sets, or show what is in NAME.
+    """List the datasets, or show what is in NAME.
 
-    Counts, classes, super-classes, the default split.
+    Counts, classes, superclasses, the default split.
     """
     import warnings
 
-    from oodml.cli._pictures_in import dataset_settings
     from oodml.data import dataset_records, load_dataset
 
     if name is None:
         if root is not None or check:
-            raise OodmlError("--root and --check need the name of a data set; without them all are listed.")
-        print_table("Data sets", ("name", "what"), [(r.name, r.summary) for r in dataset_records()])
+            raise OodmlError("--root and --check need the name of a dataset; without them all are listed.")
+        print_table("Datasets", ("name", "what"), [(r.name, r.summary) for r in dataset_records()])
         return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # they are printed below, as lines of the answer
-        ds = load_dataset(dataset_settings(name, root))
+        ds = load_dataset(name, root)
     _show(ds)
     if check:
         _check(ds)
@@ -47,12 +46,12 @@ def _show(ds: Dataset) -> None:
 
     sizes = np.bincount(ds.labels, minlength=len(ds.classes))
     rows = [
-        ("pictures", f"{len(ds):,}"),
-        ("classes", f"{len(ds.classes):,}, of {_from_to(sizes.min(), sizes.max())} pictures"),
+        ("images", f"{len(ds):,}"),
+        ("classes", f"{len(ds.classes):,}, of {_from_to(sizes.min(), sizes.max())} images"),
         ("first classes", ", ".join(ds.classes[:3])),
-        ("super-classes", _superclasses(ds)),
+        ("superclasses", _superclasses(ds)),
         *(_default_split(ds) if len(ds.classes) > 1 else []),
-        ("picture size", f"{ds.image_size} px"),
+        ("image size", f"{ds.image_size} px"),
         ("source", ds.source.place or "comes with the package"),
         ("fingerprint", ds.fingerprint),
     ]
@@ -68,7 +67,7 @@ def _default_split(ds: Dataset) -> list[tuple[str, str]]:
     images = [len(ds.indices_of(side)) for side in (split.train, split.test)]
     return [
         ("default split", f"{len(split.train)} training and {len(split.test)} test classes"),
-        ("pictures in it", f"{images[0]:,} training, {images[1]:,} test"),
+        ("images in it", f"{images[0]:,} training, {images[1]:,} test"),
     ]
 
 
@@ -86,12 +85,12 @@ def _superclasses(ds: Dataset) -> str:
 def _check(ds: Dataset) -> None:
     """Decode everything and read the cache back, pixel by pixel; the first problem ends it with an error."""
     from oodml.data import load_images
-    from oodml.data._cache import cache_folder, read_cache
+    from oodml.data.cache import cache_folder, read_cache
 
     images = load_images(ds, strict=True)
     folder = cache_folder(ds, ds.transforms.short_side)
     if read_cache(folder, check_pixels=True) is None:
         raise OodmlError(f"The pixels in {folder} do not match their checksum. Remove that folder; it is built again.")
     if ds.warnings:
-        raise OodmlError(f"All {len(images):,} pictures can be read, but: {' '.join(ds.warnings)}")
-    out.print(f"checked: all {len(images):,} pictures can be read and the cache is intact", highlight=False)
+        raise OodmlError(f"All {len(images):,} images can be read, but: {' '.join(ds.warnings)}")
+    out.print(f"checked: all {len(images):,} images can be read and the cache is intact", highlight=False)

@@ -11,7 +11,7 @@ import typer
 
 from oodml._errors import OodmlError
 from oodml.cli._app import app, chosen_dataset, out, parse_integers, print_table
-from oodml.cli._pictures_in import quietly
+from oodml.cli._inputs import quietly
 
 if TYPE_CHECKING:
     from oodml.evaluation import Scores
@@ -158,7 +158,7 @@ def retrieval_time_command(
 
     Next to table 3 of S2SD.
     """
-    from oodml.evaluation.retrieval_time import retrieval_seconds
+    from oodml.evaluation.neighbours import retrieval_seconds
     from oodml.study.published import published
 
     sizes = parse_integers("--dims", dims)

@@ -1,4 +1,4 @@
-"""`oodml features`: compute and keep the features of a data set."""
+"""`oodml features`: compute and keep the features of a dataset."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import typer
 
 from oodml._errors import OodmlError
 from oodml.cli._app import app, out
-from oodml.cli._pictures_in import DATASET, ROOT_OPTION, open_dataset, quietly, readable
+from oodml.cli._inputs import DATASET, ROOT_OPTION, open_dataset, quietly, readable
 
 
 @app.command()
@@ -18,13 +18,13 @@ def features(
     backbone: str = typer.Option("tf_efficientnet_lite0", help="A registered backbone or any timm model."),
     weights: Path = typer.Option(None, help="A weights file (.pth, .safetensors) instead of the published weights."),
     views: int = typer.Option(0, min=0, help="How many augmented copies to add to the evaluation view."),
-    per_class: int = typer.Option(None, min=1, help="At most so many pictures a class; enough for measuring shift."),
-    size: int = typer.Option(None, help="Side of the pictures in pixels; default: the data set's, at least 64."),
+    per_class: int = typer.Option(None, min=1, help="At most so many images per class; enough for measuring shift."),
+    size: int = typer.Option(None, help="Side of the images in pixels; default: the dataset's, at least 64."),
     device: str = typer.Option("auto", help="auto, cpu or cuda."),
     seed: int = typer.Option(0, min=0, help="Seed of the augmented views and of --per-class."),
     output: Path = typer.Option(None, "--output", "-o", help="Write embeddings, labels and classes to this .npz file."),
 ) -> None:
-    """Compute pooled features of every picture of DATASET.
+    """Compute pooled features of every image of DATASET.
 
     They are cached: a second call is instant.
     """

@@ -44,7 +44,7 @@ def pretrained_command(
     elif dataset is None:
         raise OodmlError("Give a data set (`oodml datasets` lists them), or --study FOLDER.")
     else:
-        from oodml.cli._pictures_in import open_dataset, quietly
+        from oodml.cli._inputs import open_dataset, quietly
         from oodml.training import evaluate_pretrained
 
         found = quietly(
@@ -78,7 +78,7 @@ def pretrained_command(
 def _in_study(
     study: Path, backbones: list[str], forms: list[str], components: int | None, device: str
 ) -> list[dict[str, Any]]:
-    from oodml.cli._pictures_in import quietly
+    from oodml.cli._inputs import quietly
     from oodml.study.encoders import score_encoder
     from oodml.training.pretrained import WHITENED, check_forms
 

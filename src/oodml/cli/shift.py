@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from oodml.cli._app import app, out, print_table
-from oodml.cli._pictures_in import (
+from oodml.cli._inputs import (
     BACKBONE_OPTION,
     WEIGHTS_OPTION,
     Described,
     describe,
     note,
-    open_pictures,
-    open_target,
+    open_images,
+    open_unlabelled,
     quietly,
     readable,
 )
@@ -47,7 +47,7 @@ def shift(
     import oodml
     from oodml.study.audit.pictures import check_many, roughness
 
-    opened = [open_pictures(train, train_root), open_target(target, target_root)]  # both, before anything is computed
+    opened = [open_images(train, train_root), open_unlabelled(target, target_root)]  # both, before anything is computed
     pictures = [readable(ds) for ds in opened]
     for each in pictures:
         check_many(each)

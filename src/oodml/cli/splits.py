@@ -1,4 +1,4 @@
-"""`oodml splits`: build, look at, check and compare splits of rising shift."""
+"""`oodml splits`: build, show, verify and compare splits of rising shift."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 
 from oodml._errors import OodmlError
 from oodml.cli._app import app, folder_given, out, print_table
-from oodml.cli._pictures_in import (
+from oodml.cli._inputs import (
     BACKBONE_OPTION,
     DATASET,
     MODE,
@@ -37,13 +37,13 @@ def build(
     dataset: str = DATASET,
     output: Path = typer.Option(Path("splits.json"), "-o", "--out", help="File for the series."),
     count: int = typer.Option(8, "-n", "--splits", help="How many splits to choose."),
-    start: str = typer.Option("default", help="default (the data set's), half, random, or a split file."),
-    reverse: bool = typer.Option(False, help="Also splits easier than the start."),
+    start: str = typer.Option("default", help="default (that of the dataset), half, random, or a split file."),
+    reverse: bool = typer.Option(False, help="Also build splits easier than the start."),
     removal: bool = typer.Option(True, help="Drop the classes nearest to the other side after swapping."),
-    keep: float = typer.Option(0.5, help="Share of the pictures that must remain."),
-    swaps: int = typer.Option(None, "--swaps-per-step", help="Classes exchanged a step and side."),
+    keep: float = typer.Option(0.5, help="Share of the images that must remain."),
+    swaps: int = typer.Option(None, "--swaps-per-step", help="Classes exchanged per step and side."),
     fid_mode: str = MODE,
-    seed: int = typer.Option(0, min=0, help="Of the validation classes and of a random start."),
+    seed: int = typer.Option(0, min=0, help="Seed of the validation classes and of a random start."),
     root: Path = ROOT_OPTION,
     backbone: str = BACKBONE_OPTION,
     weights: Path = WEIGHTS_OPTION,
@@ -141,7 +141,7 @@ def verify(
 ) -> None:
     """Check a split file against its data set.
 
-    The distances are computed again; it fails if something differs.
+    Computes the distances again; fails if one differs.
     """
     from oodml.shift import episode_indices, load_splits
 
@@ -166,17 +166,17 @@ def verify(
         raise OodmlError(
             f"{wrong} of {len(series)} distances differ from the file by more than {tolerance:g} (relative)."
         )
-    out.print("Classes, validation classes and episodes match the data set.")
+    out.print("Classes, validation classes and episodes match the dataset.")
 
 
 @splits.command()
 def episodes(
     file: str = FILE,
-    output: Path = typer.Option(None, "-o", "--out", help="Default: back into the file."),
-    shots: list[int] = typer.Option([2, 5, 10], help="Support images a class; may be given several times."),
+    output: Path = typer.Option(None, "-o", "--out", help="Default: the same file."),
+    shots: list[int] = typer.Option([2, 5, 10], help="Support images per class; may be given several times."),
     count: int = typer.Option(10, "--episodes", help="Episodes of each number of shots."),
-    seed: int = typer.Option(0, min=0, help="Of the draw."),
-    official: Path = typer.Option(None, help="Take the authors' episodes from this file, where its names resolve."),
+    seed: int = typer.Option(0, min=0, help="Seed of the draw."),
+    official: Path = typer.Option(None, help="Add the authors' episodes of this file whose images exist."),
     root: Path = ROOT_OPTION,
     dataset: str = typer.Option(None, help="Default: the one the splits name."),
 ) -> None:
@@ -204,14 +204,14 @@ def episodes(
             taken = resolve_episodes(split, ds, published)
             out.print(
                 f"{split.name}: {taken.found} of {taken.asked} file names found, "
-                f"{taken.complete} of {taken.offered} episodes taken over",
+                f"{taken.complete} of {taken.offered} episodes added",
                 soft_wrap=True,
             )
             split = taken.split
         series[i] = split
     if official is not None and not any(split.episodes for split in series):
         raise OodmlError(
-            "No official episode exists whole in this copy of the data; make your own: leave --official out."
+            "No official episode is complete in this copy of the data: leave --official out to make your own."
         )
     path, chosen = split_address(file)
     if chosen and output is None:

@@ -1,4 +1,4 @@
-"""More of `oodml splits`: other people's splits, other backbones, other data sets, and no shift at all."""
+"""More of `oodml splits`: compare backbones, random halves, splits across datasets, official splits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import typer
 
 from oodml.cli._app import out, print_table
-from oodml.cli._pictures_in import (
+from oodml.cli._inputs import (
     BACKBONE_OPTION,
     DATASET,
     MODE,
@@ -38,7 +38,7 @@ def compare(
 ) -> None:
     """Do splits depend on the backbone? Build with two.
 
-    Says how well their splits agree (the papers' check of backbone bias).
+    Prints how well their splits agree (the papers' check of backbone bias).
     """
     from oodml.shift import SplitDistances, agreement, build_splits
 
@@ -61,9 +61,9 @@ def compare(
         (a.name, f"{100 * share:.0f} %", f"{100 * chance:.0f} %")
         for a, share, chance in zip(series[0], found.same_side, found.same_side_chance, strict=False)
     ]
-    print_table("Classes that both put on the same side", ["split", "same side", "by chance"], rows)
+    print_table("Classes on the same side in both", ["split", "same side", "by chance"], rows)
     out.print(
-        f"Rank correlation of the distances: {found.rank_correlation:.3f} (1: both order all splits alike). "
+        f"Rank correlation of the distances: {found.rank_correlation:.3f} (1: the same order of all splits). "
         f"Largest gap of the scaled curves: {found.curve_gap:.2f} of the range.",
         soft_wrap=True,
     )
@@ -74,14 +74,14 @@ def iid(
     dataset: str = DATASET,
     repeats: int = typer.Option(10, help="How many random halves."),
     fid_mode: str = MODE,
-    seed: int = typer.Option(0, min=0, help="Of the random halves."),
+    seed: int = typer.Option(0, min=0, help="Seed of the random halves."),
     root: Path = ROOT_OPTION,
     backbone: str = BACKBONE_OPTION,
     weights: Path = WEIGHTS_OPTION,
 ) -> None:
-    """Measure the distance where there is no shift.
+    """Measure the distance without shift.
 
-    Random halves of the same classes, beside the default split (ooDML, table 1).
+    Random halves of the same classes, next to the default split (ooDML, table 1).
     """
     from oodml.shift import SplitDistances, iid_baseline
 
@@ -100,8 +100,8 @@ def iid(
 
 @splits.command()
 def across(
-    train: str = typer.Argument(help="Data set to train on: a name or a folder."),
-    test: str = typer.Argument(help="Data set to test on: a name or a folder."),
+    train: str = typer.Argument(help="Dataset to train on: a name or a folder."),
+    test: str = typer.Argument(help="Dataset to test on: a name or a folder."),
     output: Path = typer.Option(Path("across.json"), "-o", "--out", help="File for the split."),
     root: Path = ROOT_OPTION,
     test_root: Path = TEST_ROOT,
@@ -109,7 +109,7 @@ def across(
     backbone: str = BACKBONE_OPTION,
     weights: Path = WEIGHTS_OPTION,
 ) -> None:
-    """Make a split from one data set to another.
+    """Make a split from one dataset to another.
 
     The training classes of one against the test classes of the other (ooDML, supplement C).
     """
@@ -117,7 +117,7 @@ def across(
 
     sets = [open_dataset(train, root), open_dataset(test, test_root)]
     names = [ds.name for ds in sets]
-    if names[0] == names[1]:  # two folders have one name: they are told apart by their places
+    if names[0] == names[1]:  # two folders have one name: use their paths
         names = [ds.source.place or ds.name for ds in sets]
     source, target = (replace(ds.default_split, dataset=name) for ds, name in zip(sets, names, strict=True))
     split = across_datasets(with_validation(source), target, fid_mode=fid_mode)
@@ -126,7 +126,7 @@ def across(
     distance = SplitDistances(*data[0].labelled, test=data[1].labelled).fid(split)
     replace(split, fid=distance, provenance={**split.provenance, **made_from(data[0])}).save(output)
     print_table(
-        "Across data sets",
+        "Across datasets",
         ["train", "test", "FID"],
         [
             (
@@ -147,7 +147,7 @@ def import_official(
 ) -> None:
     """Read the official ooDML splits.
 
-    Nothing that a pickle contains is run.
+    Code in a pickle is not run.
     """
     from oodml.shift import load_official, save_splits
 

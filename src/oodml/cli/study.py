@@ -263,7 +263,7 @@ def _show_failures(found: list[RunStatus]) -> bool:
 
 
 def _settings(study: str, changes: list[str], dataset: str | None, root: str | None) -> StudyConfig:
-    from oodml.cli._pictures_in import dataset_setting
+    from oodml.data import dataset_setting
     from oodml.study.presets import load_preset_or_file
 
     values = parse_settings(changes)

@@ -74,10 +74,10 @@ def forecast_command(
 
     It is read from the study's curve at their shift.
     """
-    from oodml.cli._pictures_in import open_target, quietly
+    from oodml.cli._inputs import open_unlabelled, quietly
     from oodml.study.audit import forecast_target, target_words
 
     name = Path(target).resolve().name
-    placed, held = quietly(forecast_target, folder, open_target(target), name, backbone, method, quiet)
+    placed, held = quietly(forecast_target, folder, open_unlabelled(target), name, backbone, method, quiet)
     for sentence in [f"Forecast for {held['method']}.", *target_words(placed, held, tuple(held["gallery"]))]:
         out.print(sentence, highlight=False, soft_wrap=True)

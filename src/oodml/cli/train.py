@@ -10,7 +10,6 @@ import typer
 
 from oodml._errors import OodmlError
 from oodml.cli._app import app, method_name, out, parse_settings, print_table, with_root
-from oodml.cli._pictures_in import dataset_setting
 
 if TYPE_CHECKING:
     from oodml.training import Result
@@ -50,7 +49,7 @@ def train_command(
     For several processes: torchrun --nproc-per-node N -m oodml train ...
     """
     from oodml._progress import console
-    from oodml.cli._pictures_in import quietly
+    from oodml.cli._inputs import quietly
     from oodml.config import RunConfig, read_settings
     from oodml.training import Interrupted, train
     from oodml.training.distributed import is_main_process
@@ -79,9 +78,7 @@ def train_command(
             f"{config} is a folder, and the first argument of train is a file of settings. To train on the pictures in "
             f"it: oodml train --dataset {config}."
         )
-    if dataset is not None and root is None:
-        values["dataset"] = dataset_setting(dataset)
-    elif dataset is None and config is None and split is not None and split != "default":
+    if dataset is None and config is None and split is not None and split != "default":
         values |= _of_split(split, root)
     values |= parse_settings(setting) | ({"quiet": True} if quiet else {})
     if root is not None:

@@ -59,7 +59,7 @@ def check_backbone(name: str) -> None:
     from oodml.models import list_backbones
 
     if name not in list_backbones():
-        from oodml.models.backbones._timm import check_timm_name
+        from oodml.models.backbones.timm_models import check_timm_name
 
         check_timm_name(name, list_backbones())
 

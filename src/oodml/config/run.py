@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from oodml._errors import OodmlError, unknown_name
+from oodml._errors import OodmlError
 from oodml.config.checks import check_backbone, check_batches, check_depth, check_loggers, check_schedule, check_views
 from oodml.config.datasets import with_absolute_root
 from oodml.config.defaults import default_backbone, default_values
@@ -33,7 +33,7 @@ _TRAINED = ContextVar("_TRAINED", default=False)  # whether the settings at hand
 class RunConfig(BaseModel):
     """Everything that decides what a run computes. None means: the value that belongs to backbone, depth and protocol.
 
-    dataset       a name, or {"name": "folder", "root": ...}
+    dataset       a name, the path of a folder or tar of class folders, or {"name": ..., "root": ..., options}
     split         "default", a path to a split file, a Split, or a mapping with train and test class names
     backbone      "tiny", any timm name, ...; `weights`: a file of trained weights; `pretrained=False`: none
     method        a method's name, a loss's name, or a dict {"name": "rho", "base": "triplet", ...}
@@ -100,15 +100,12 @@ class RunConfig(BaseModel):
         except ValidationError as error:
             raise explain_settings(error, type(self)) from None
 
-    @field_validator("dataset", mode="after")
+    @field_validator("dataset", mode="before")
     @classmethod
-    def _known_dataset(cls, value: str | dict[str, Any]) -> str | dict[str, Any]:
-        from oodml.data import list_datasets
+    def _known_dataset(cls, value: Any) -> str | dict[str, Any]:
+        from oodml.data import dataset_setting
 
-        name = value if isinstance(value, str) else value.get("name")
-        if name not in list_datasets():
-            raise unknown_name("data set", name, list_datasets())
-        return value
+        return dataset_setting(value)
 
     @field_validator("metrics", mode="before")
     @classmethod

@@ -34,7 +34,7 @@ def from_version_1(config: Mapping[str, Any], small_images: bool = False) -> lis
     sides = (None, CACHE_SIDE) if small_images else (None,)
     return [
         settings.model_copy(update={"method": each, "cache_side": side})
-        for each in (method, *_with_targets(method, setup.embedding_dim))
+        for each in _spellings(method, setup.embedding_dim)
         for side in sides
     ]
 
@@ -59,12 +59,19 @@ def _written_out(spec: Any, setup: Setup) -> Any:
     return given["name"] if given.keys() == {"name"} else given
 
 
-def _with_targets(method: Any, embedding_dim: int) -> Iterator[Any]:
-    """S2SD with its targets written out, as the recipe of S2SD has them: those wider than the embedding."""
+def _spellings(method: Any, embedding_dim: int) -> list[Any]:
+    """A method as recorded and, for S2SD, as today's recipes spell what computes the same: targets written out, no
+    rate for the parameters of nested losses that have none."""
     given = as_dict(method) or {}
+    found = [method]
+    if given.get("name") != "s2sd":
+        return found
     wider = [width for width in s2sd.TARGETS if width > embedding_dim]
-    if given.get("name") == "s2sd" and given.get("targets") is None and wider == list(s2sd.TARGETS):
-        yield {**given, "targets": wider}
+    if given.get("targets") is None and wider == list(s2sd.TARGETS):
+        found.append({**given, "targets": wider})
+    if as_dict(given.get("base")) == {"name": "multisimilarity", "qualifying_only": True}:
+        found += [{key: value for key, value in each.items() if key != "nested_lr"} for each in found]
+    return found
 
 
 def _refuse_stale(method: Any) -> None:

@@ -1,29 +1,36 @@
-"""Data sets, the decode-once cache, batched augmentation and batch samplers; this room stands alone."""
+"""Datasets, the cache of decoded images, batched augmentation and batch samplers; imports no other package."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from oodml.data._dataset import Dataset, Transforms, build_dataset
-from oodml.data._folders import PICTURE_EXTENSIONS, every_picture
-from oodml.data._load import load_dataset, make_batch_sampler
-from oodml.data._registries import (
-    batch_sampler_record,
-    batch_sampler_records,
+from oodml.data.dataset import Dataset, Transforms, build_dataset
+from oodml.data.load import (
     dataset_records,
-    list_batch_samplers,
+    dataset_setting,
+    dataset_spec,
     list_datasets,
-    register_batch_sampler,
+    load_dataset,
+    load_unlabelled,
     register_dataset,
 )
-from oodml.data._sources import ArraySource, FileSource, Source, TarSource
-from oodml.data.samplers._base import BatchSampler
+from oodml.data.samplers import (
+    BatchSampler,
+    batch_sampler_record,
+    batch_sampler_records,
+    list_batch_samplers,
+    make_batch_sampler,
+    register_batch_sampler,
+)
+from oodml.data.sources import IMAGE_EXTENSIONS, ArraySource, FileSource, Source, TarSource
 
 if TYPE_CHECKING:
-    from oodml.data.images import Images, load_images
+    from oodml.data.images import Images, load_images, view_one
+
+_NEED_TORCH = ("Images", "load_images", "view_one")  # listing datasets and drawing batches does not
 
 __all__ = [
-    "PICTURE_EXTENSIONS",
+    "IMAGE_EXTENSIONS",
     "ArraySource",
     "BatchSampler",
     "Dataset",
@@ -36,19 +43,22 @@ __all__ = [
     "batch_sampler_records",
     "build_dataset",
     "dataset_records",
-    "every_picture",
+    "dataset_setting",
+    "dataset_spec",
     "list_batch_samplers",
     "list_datasets",
     "load_dataset",
     "load_images",
+    "load_unlabelled",
     "make_batch_sampler",
     "register_batch_sampler",
     "register_dataset",
+    "view_one",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("Images", "load_images"):  # they need torch; listing data sets and drawing batches does not
+    if name in _NEED_TORCH:
         from oodml.data import images
 
         return getattr(images, name)

@@ -1,9 +1,8 @@
 # mypy: ignore-errors
-"""Views of pictures of any size in one GPU kernel, straight from the flat pixel store (see `augment.view_padded`).
+"""Views of images of any size in one GPU kernel, straight from the flat pixel store (see `augment.view_padded`).
 
-Every output pixel is the triangle-weighted sum of the few source pixels under it, so nothing is padded, nothing is
-multiplied by zero, and no intermediate picture is written. Imported only where Triton is installed, which it is with
-torch for CUDA on Linux.
+Every output pixel is the triangle-weighted sum of the few source pixels under it: no padding, no products with zero, no
+intermediate image. Imported only where Triton is installed, as it is with torch for CUDA on Linux.
 """
 
 from __future__ import annotations
@@ -15,14 +14,14 @@ from torch import Tensor
 
 from oodml.data.augment import Views
 
-_TILE = 16  # rows and columns of the output a program makes
+_TILE = 16  # rows and columns of the output that one program computes
 
 
 def view_packed(pixels: Tensor, starts: Tensor, pitches: Tensor, views: Views, size: int) -> Tensor:
     """(b, 3, size, size) float32 in [0, 1], channels last.
 
     Args:
-        pixels: all pictures, flat uint8, RGB by pixel; a row of a picture takes `pitches` bytes.
+        pixels: all images, flat uint8, RGB by pixel; a row of an image takes `pitches` bytes.
         starts, pitches: (b,) int64, in bytes.
         views: (b,) each, on the device of `pixels`.
     """

@@ -1,4 +1,4 @@
-"""Views: which part of a picture is seen, at what size, and mirrored or not; for a whole batch at once.
+"""Views: which part of an image is shown, at what size, and flipped or not; for a whole batch at once.
 
 A view is a box of the source, a grid it is resized to (bilinear, antialiased where that shrinks it), a window of the
 grid, and a flip. Random resized crops, the evaluation crop and the Sharing-Matters crop are all views, so one
@@ -21,7 +21,7 @@ from torch import Tensor
 
 
 class Views(NamedTuple):
-    """One view a picture; every field has shape (b,), int64, `flip` is bool."""
+    """One view per image; every field has shape (b,), int64, `flip` is bool."""
 
     top: Tensor  # the box, in source pixels
     left: Tensor
@@ -48,10 +48,10 @@ def random_resized_crop(
 ) -> Views:
     """Draw random resized crops as torchvision does: ten tries at a box of random area and ratio, else the centre.
 
-    Everything stays on the device of `heights`; only the random numbers are drawn where the generator lives.
+    Everything stays on the device of `heights`; only the random numbers are drawn on the device of the generator.
     """
     draws = _uniform((5, 10, len(heights)), heights.device, generator)
-    if draws.is_cpu:  # many operations on few numbers: NumPy's calls cost a third of torch's
+    if draws.is_cpu:  # many operations on few numbers: NumPy takes a third of torch's time
         numbers = draws.numpy()
         fields = np.zeros((8, len(heights)), dtype=np.int64)
         fields[:4] = _boxes(np, numbers, np.stack([heights.numpy(), widths.numpy()]), scale, ratio)
@@ -65,7 +65,7 @@ def random_resized_crop(
 def _boxes(lib: Any, draws: Any, sides: Any, scale: tuple[float, float], ratio: tuple[float, float]) -> Any:
     """Top, left, height and width of the boxes (4, b) for random numbers (5, 10, b) and sides (2, b).
 
-    `lib` is torch or NumPy, by whatever they call alike; both axes at once, for there are many small operations.
+    `lib` is torch or NumPy (functions that both have); both axes at once, because there are many small operations.
     """
     area = sides.prod(0) * (scale[0] + draws[0] * (scale[1] - scale[0]))
     low, high = math.log(ratio[0]), math.log(ratio[1])
@@ -75,7 +75,7 @@ def _boxes(lib: Any, draws: Any, sides: Any, scale: tuple[float, float], ratio: 
     first = fits & ((fits * 1).cumsum(0) == 1)  # of the tries; none where none fits
     box = (tries * first).sum(1)
     corner = (draws[2:4] * first).sum(1) * (sides - box + 1)
-    # No try fits (a very long picture): the largest centred box whose ratio is allowed.
+    # No try fits (a very long image): the largest centred box whose ratio is allowed.
     centred = lib.minimum(sides, lib.round(lib.stack([sides[1] / ratio[0], sides[0] * ratio[1]])))
     fallback = lib.concatenate([(sides - centred) / 2, centred])
     return lib.floor(lib.where(box[0] > 0, lib.concatenate([corner, box]), fallback))
@@ -111,10 +111,10 @@ def _uniform(shape: tuple[int, ...], device: torch.device, generator: torch.Gene
     return torch.rand(shape, dtype=torch.float64, device=source, generator=generator).to(device, non_blocking=True)
 
 
-def view_padded(pictures: Tensor, views: Views, size: int, dtype: torch.dtype | None = None) -> Tensor:
-    """Apply views to pictures (b, H, W, 3) uint8, padded at the bottom and right: (b, 3, size, size) in [0, 1].
+def view_padded(images: Tensor, views: Views, size: int, dtype: torch.dtype | None = None) -> Tensor:
+    """Apply views to images (b, H, W, 3) uint8, padded at the bottom and right: (b, 3, size, size) in [0, 1].
 
-        out[c] = Y · picture[c] · Xᵀ,    Y (size × H), X (size × W)
+        out[c] = Y · image[c] · Xᵀ,    Y (size × H), X (size × W)
 
     Row i of Y holds the triangle filter around the place in the box that row i of the window shows, its width the
     step between rows (at least one source pixel), zero outside the box, and sums to one: torch's antialiased
@@ -122,14 +122,14 @@ def view_padded(pictures: Tensor, views: Views, size: int, dtype: torch.dtype | 
     a third of a grey level), float32 elsewhere.
     """
     if dtype is None:
-        dtype = torch.float16 if pictures.is_cuda else torch.float32
-    b, height, width, _ = pictures.shape
+        dtype = torch.float16 if images.is_cuda else torch.float32
+    b, height, width, _ = images.shape
     down = _bands(views.top, views.height, views.rows, views.y, size, height, torch.zeros_like(views.flip), dtype)
     across = _bands(views.left, views.width, views.columns, views.x, size, width, views.flip, dtype)
-    planes = pictures.permute(0, 1, 3, 2).to(dtype, memory_format=torch.contiguous_format)  # (b, H, 3, W)
+    planes = images.permute(0, 1, 3, 2).to(dtype, memory_format=torch.contiguous_format)  # (b, H, 3, W)
     half = torch.bmm(planes.view(b, height * 3, width), across.transpose(1, 2))  # (b, H·3, size)
     out = torch.bmm(down, half.view(b, height, 3 * size)).view(b, size, 3, size)
-    views_made = torch.empty(b, 3, size, size, dtype=torch.float32, device=pictures.device)
+    views_made = torch.empty(b, 3, size, size, dtype=torch.float32, device=images.device)
     return torch.mul(out.permute(0, 2, 1, 3), 1 / 255, out=views_made)
 
 
@@ -145,23 +145,22 @@ def _bands(
     centre = ((target + offset[:, None] + 0.5) * step[:, None] + start[:, None]) / reach  # (b, size)
     pixel = torch.arange(n, device=device)
     outside = (pixel < start[:, None]) | (pixel >= (start + length)[:, None])
-    place = ((pixel + 0.5) / reach).masked_fill_(outside, 1e9)  # (b, n): far from every centre, so of no weight
-    # These are the largest arrays of all, so every pass over them counts.
+    place = ((pixel + 0.5) / reach).masked_fill_(outside, 1e9)  # (b, n): far from every centre, so of weight 0
+    # These are the largest arrays, so every pass over them costs time.
     weights = torch.rsub((place[:, None, :] - centre[:, :, None]).abs_(), 1.0).relu_()
     return torch.div(weights, weights.sum(dim=2, keepdim=True), out=torch.empty_like(weights, dtype=dtype))
 
 
 def enlarges(views: Views) -> bool:
-    """Whether no view shrinks its box, so that plain bilinear interpolation is the antialiased one. For a CPU."""
+    """Whether no view shrinks its box: then antialiased interpolation is plain bilinear interpolation. For a CPU."""
     height, width, rows, columns = (field.numpy() for field in views[2:6])
     return bool((height <= rows).all() and (width <= columns).all())
 
 
-def view_enlarged(pictures: Tensor, views: Views, size: int) -> Tensor:
-    """Apply views that only enlarge to small pictures (b, H, W, 3) uint8: (b, 3, size, size) in [0, 1], channels last.
+def view_enlarged(images: Tensor, views: Views, size: int) -> Tensor:
+    """Apply views that only enlarge to small images (b, H, W, 3) uint8: (b, 3, size, size) in [0, 1], channels last.
 
-    Bilinear interpolation at the places the window shows, held inside the box: the whole batch in one call, where
-    `view_each` would spend its time on calling.
+    Bilinear interpolation at the places that the window shows, clamped to the box, for the whole batch in one call.
     """
     # The fields in pairs, of the rows and of the columns: (2, b, 1) each.
     start, length, grid, offset = np.stack([field.numpy() for field in views[:8]]).reshape(4, 2, -1, 1)
@@ -171,36 +170,34 @@ def view_enlarged(pictures: Tensor, views: Views, size: int) -> Tensor:
         target[1, flip] = target[1, flip, ::-1]
     place = np.minimum(np.maximum(target * (length / grid) + (start - 0.5), start), start + (length - 1))
     # -1 is the middle of the first pixel, 1 that of the last.
-    scale = np.array([[[2 / max(1, side - 1)]] for side in pictures.shape[1:3]])
+    scale = np.array([[[2 / max(1, side - 1)]] for side in images.shape[1:3]])
     down, across = torch.from_numpy((place * scale - 1).astype(np.float32))
-    # Every pass over arrays of this size counts: one for the grid (a pair of numbers is a complex one), and one to
-    # scale and to lay out the pixels as the networks want them.
+    # Every pass over arrays of this size costs time: one for the grid (pairs, made as complex numbers), and one that
+    # scales the pixels and makes them channels-last.
     pairs = torch.view_as_real(torch.complex(across[:, None, :], down[:, :, None]))
-    planes = pictures.permute(0, 3, 1, 2).float()
+    planes = images.permute(0, 3, 1, 2).float()
     seen = F.grid_sample(planes, pairs, align_corners=True, padding_mode="border")
     return torch.mul(seen, 1 / 255, out=torch.empty_like(seen, memory_format=torch.channels_last))
 
 
-def view_each(pictures: Sequence[np.ndarray], views: Views, size: int) -> Tensor:
-    """Apply views to pictures (H, W, 3) uint8 of any sizes, one by one: (b, 3, size, size) in [0, 1].
+def view_each(images: Sequence[np.ndarray], views: Views, size: int) -> Tensor:
+    """Apply views to images (H, W, 3) uint8 of any sizes, one by one: (b, 3, size, size) in [0, 1].
 
-    On a CPU torch's native uint8 kernel on one box is ten times quicker than the banded products over the padded
-    batch (it skips the zeros and works in fixed point), so here a loop over the batch is the fast form. Cutting,
-    flipping and converting are numpy's: a picture is too small to share among threads, and torch would try. Results
-    are those of torchvision's v2 transforms on uint8: rounded to whole grey levels.
+    On a CPU torch's uint8 kernel on one box is ten times quicker than the banded products over the padded batch (it
+    skips the zeros and works in fixed point), so a loop over the batch is the fast form. Cutting, flipping and
+    converting use NumPy: torch would split an image among threads, and it is too small for that. Results are those of
+    torchvision's v2 transforms on uint8: rounded to whole grey levels.
     """
-    out = np.empty((len(pictures), 3, size, size), dtype=np.float32)
+    out = np.empty((len(images), 3, size, size), dtype=np.float32)
     numbers = torch.stack([*views[:8], views.flip.long()], dim=1).tolist()
-    for target, picture, (top, left, height, width, rows, columns, y, x, flip) in zip(
-        out, pictures, numbers, strict=True
-    ):
-        box = picture[top : top + height, left : left + width]
+    for target, image, (top, left, height, width, rows, columns, y, x, flip) in zip(out, images, numbers, strict=True):
+        box = image[top : top + height, left : left + width]
         if (height, width) != (rows, columns):
-            # Channels last is the kernel's quickest layout, and the sources' own.
+            # Channels last is the kernel's quickest layout, and that of the cache.
             planes = torch.from_numpy(np.ascontiguousarray(box)).permute(2, 0, 1)[None]
             resized = F.interpolate(planes, (rows, columns), mode="bilinear", antialias=True)
             box = resized[0].permute(1, 2, 0).numpy()
         window = box[y : y + size, x : x + size]
         np.copyto(target, (window[:, ::-1] if flip else window).transpose(2, 0, 1))
-        target *= np.float32(1 / 255)  # while it is still in the processor's cache
+        target *= np.float32(1 / 255)  # while it is in the processor's cache
     return torch.from_numpy(out)

@@ -1,4 +1,4 @@
-"""`Images`: the decoded pictures of a data set, and batches of views of them on a device."""
+"""`Images`: the decoded images of a dataset, and batches of views of them on a device."""
 
 from __future__ import annotations
 
@@ -6,19 +6,18 @@ import importlib.util
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 
-from oodml._devices import pick_device
 from oodml._errors import OodmlError
-from oodml.data._cache import PixelCache, open_or_build
-from oodml.data._dataset import Dataset, Transforms
-from oodml.data._decode import CHUNK_PIXELS
-from oodml.data._evaluation_view import SMALL, centred
+from oodml._machine import pick_device
 from oodml.data.augment import (
     Views,
+    centre_crop,
     enlarges,
     random_resized_crop,
     squeezed_random_crop,
@@ -26,10 +25,15 @@ from oodml.data.augment import (
     view_enlarged,
     view_padded,
 )
+from oodml.data.cache import PixelCache, open_or_build
+from oodml.data.dataset import Dataset, Transforms
+from oodml.data.decode import CHUNK_PIXELS, shrink
+from oodml.data.sources import upright_rgb
 
-TRAINING_BYTES = 48 * 2**30  # that the images may take which training views are cut from, where they are larger
-_GPU_SHARE = 0.6  # of the free memory that pictures may take; the network needs the rest
-_GPU_BATCH = 256  # views made at once: larger batches would only need more memory
+TRAINING_BYTES = 48 * 2**30  # the largest cache of images for training views, where that is not the one of evaluation
+SMALL = 64  # side in pixels up to which it is cheaper to enlarge a whole batch of images at once than one by one
+_GPU_SHARE = 0.6  # of the free memory that images may take; the network needs the rest
+_GPU_BATCH = 256  # views made at once: larger batches only need more memory
 
 
 def load_images(
@@ -41,13 +45,17 @@ def load_images(
     quiet: bool = False,
     transforms: Transforms | None = None,
 ) -> Images:
-    """The pictures of `ds`, decoded once into a cache and from then on read from there, ready on `device`.
+    """The images of `ds` on `device`. They are decoded once, into a cache, and then read from it.
 
-    A picture that cannot be read is left out and named in a warning (an error with `strict`); `Images.dataset` is the
-    data set without those, and all positions refer to it. `short_side` (default: the transforms') is the size pictures
-    are shrunk to; `transforms` replaces the data set's own, there too; `workers` decode (default: one a core).
-    Where the transforms' `cache_side` is larger, training views are cut from a second cache of that side, or of the
-    largest at which it surely takes at most 48 GiB, which a warning and the data set's notes then say.
+    An image that cannot be read is left out and named in a warning (an error with `strict`); `Images.dataset` is the
+    dataset without those, and all positions refer to it.
+
+    short_side  images are shrunk to this short side; default: that of the transforms
+    transforms  replaces the dataset's own
+    workers     processes that decode; default: one per core
+
+    Where the transforms' `cache_side` is larger, training views are cut from a second cache of that side. If it could
+    take more than 48 GiB, its side is reduced, with a warning and a note in the dataset.
     """
     ds = ds if transforms is None else replace(ds, transforms=transforms)
     short_side = ds.transforms.short_side if short_side is None else short_side
@@ -58,9 +66,9 @@ def load_images(
     if cache.failed:
         shown = "; ".join(f"{f['name']} ({f['reason']})" for f in cache.failed[:5])
         more = f"; and {len(cache.failed) - 5} more" if len(cache.failed) > 5 else ""
-        problem = f"{len(cache.failed)} of {len(ds)} pictures of {ds.name!r} cannot be read: {shown}{more}."
+        problem = f"{len(cache.failed)} of {len(ds)} images of {ds.name!r} cannot be read: {shown}{more}."
         if strict:
-            raise OodmlError(f"{problem} Replace or remove them; training and features go on without them.")
+            raise OodmlError(f"{problem} Replace or remove them; training and features leave them out.")
         warnings.warn(f"{problem} They are left out.", stacklevel=2)
         ds = ds.subset(cache.rows)
     wanted, larger = ds.transforms.cache_side or 0, None
@@ -82,20 +90,20 @@ def _larger_cache(ds: Dataset, cache: PixelCache, side: int, workers: int | None
     larger = open_or_build(ds, side, workers, quiet)
     if not np.array_equal(larger.rows, cache.rows):
         raise OodmlError(
-            f"Of {ds.name!r} other images can be read at a short side of {side} pixels than at the smaller one of "
+            f"Of {ds.name!r} other images can be read at a short side of {side} pixels than at that of "
             "evaluation: repair or remove the images that cannot be read, or leave cache_side out."
         )
     return larger if (larger.heights > cache.heights).any() else None
 
 
 class Images:
-    """Decoded pictures. Positions are those of `dataset`; views are float32 (b, 3, size, size) in [0, 1].
+    """Decoded images. Positions are those of `dataset`; views are float32 (b, 3, size, size) in [0, 1].
 
-    On a GPU all pictures live in its memory when they fit; otherwise every batch is gathered from the memory-mapped
-    file into pinned memory and copied. Mean and standard deviation belong to the network, not here.
+    On a GPU all images are kept in its memory if they fit; otherwise every batch is gathered from the memory-mapped
+    file into pinned memory and copied. The backbone, not this class, subtracts mean and standard deviation.
 
-    `larger`: the same images with a larger short side, for training views alone, so that evaluation views are the same
-    with and without it. `room`: bytes of a GPU's memory that may be taken (default: a share of what is free).
+    `larger`: the same images with a larger short side, for training views alone. `memory_limit`: bytes of a GPU's
+    memory that may be taken (default: a share of what is free).
     """
 
     def __init__(
@@ -104,7 +112,7 @@ class Images:
         cache: PixelCache,
         device: torch.device,
         larger: PixelCache | None = None,
-        room: float | None = None,
+        memory_limit: float | None = None,
     ) -> None:
         self.dataset, self.device, self.transforms = dataset, device, dataset.transforms
         self.heights, self.widths = cache.heights, cache.widths
@@ -112,8 +120,8 @@ class Images:
         self._starts = cache.starts
         self._pixels = cache.pixels
         self._chunks = torch.from_numpy(cache.pixels).view(torch.int64)  # 8 bytes at a time: a gather moves words
-        room = _room(device) if room is None else room
-        self.resident = self._chunks.nbytes <= room
+        limit = _memory_limit(device) if memory_limit is None else memory_limit
+        self.resident = self._chunks.nbytes <= limit
         self._small = max(cache.heights.max(initial=0), cache.widths.max(initial=0)) <= SMALL
         self._common_size = _common_size(cache)
         self._packed = None
@@ -121,24 +129,24 @@ class Images:
             self._chunks = self._chunks.to(device)
             if importlib.util.find_spec("triton"):
                 self._packed = _pack(cache, device)
-        left = room - self._chunks.nbytes if self.resident else room
-        self._larger = None if larger is None else Images(dataset, larger, device, room=left)
+        left = limit - self._chunks.nbytes if self.resident else limit
+        self._larger = None if larger is None else Images(dataset, larger, device, memory_limit=left)
 
     def __len__(self) -> int:
         return len(self.heights)
 
     def __repr__(self) -> str:
-        place = str(self.device) if self.resident else f"pinned batches to {self.device}"
-        return f"Images({self.dataset.name!r}, {len(self)} pictures, {place})"
+        where = str(self.device) if self.resident else f"pinned batches to {self.device}"
+        return f"Images({self.dataset.name!r}, {len(self)} images, {where})"
 
     def pixels(self, i: int) -> np.ndarray:
-        """Picture `i` as cached for evaluation: (H, W, 3) uint8."""
+        """Image `i` as cached for evaluation: (H, W, 3) uint8."""
         height, width, start = int(self.heights[i]), int(self.widths[i]), int(self._starts[i])
         pitch = -(-width // CHUNK_PIXELS)
         return self._pixels[start : start + height * pitch].reshape(height, -1, 3)[:, :width]
 
     def eval_view(self, indices: Sequence[int] | np.ndarray | Tensor, size: int | None = None) -> Tensor:
-        """Short side resized, centre cut. Another `size` than the transforms' scales the short side along."""
+        """Short side resized, centre cut; `size` (default: the transforms') scales the short side in proportion."""
         size = self.transforms.size if size is None else size
         return self._view(self._positions(indices), centred(self.transforms, size), size)
 
@@ -149,7 +157,7 @@ class Images:
         crop_scale: tuple[float, float] | None = None,
         size: int | None = None,
     ) -> Tensor:
-        """A freshly drawn training view of each picture; a generator on the device draws without waiting for it."""
+        """A newly drawn training view of each image; with a generator on the device nothing is synchronised."""
         if self._larger is not None:
             return self._larger.train_view(indices, generator, crop_scale, size)
         rows = self._positions(indices)
@@ -167,11 +175,11 @@ class Images:
     def _positions(self, indices: Sequence[int] | np.ndarray | Tensor) -> np.ndarray:
         rows = np.asarray(indices.cpu() if isinstance(indices, Tensor) else indices, dtype=np.int64)
         if rows.ndim != 1 or (len(rows) and not (rows.min() >= 0 and rows.max() < len(self))):
-            raise OodmlError(f"Positions of pictures are a flat list of numbers between 0 and {len(self) - 1}.")
+            raise OodmlError(f"Positions of images must be a flat list of numbers between 0 and {len(self) - 1}.")
         return rows
 
     def _view(self, rows: np.ndarray, draw: Callable[[Tensor, Tensor], Views], size: int) -> Tensor:
-        """Views of the pictures at `rows`, drawn from their heights and widths."""
+        """Views of the images at `rows`, drawn from their heights and widths."""
         if self._packed is None:
             return self._apply(rows, draw(*self._extent(rows)), size)
         from oodml.data._view_kernel import view_packed
@@ -192,9 +200,9 @@ class Images:
         return made[0] if len(made) == 1 else torch.cat(made)
 
     def _padded(self, rows: np.ndarray) -> Tensor:
-        """The pictures as one array (b, H, W, 3) uint8 on the device, H and W those of the largest.
+        """The images as one array (b, H, W, 3) uint8 on the device, H and W those of the largest.
 
-        Beyond its own edge a picture repeats pixels of its own; no view looks there.
+        Smaller images are padded with pixels of their own, which no view shows.
         """
         height = int(self.heights[rows].max(initial=1))
         across = -(-int(self.widths[rows].max(initial=1)) // CHUNK_PIXELS)
@@ -213,7 +221,7 @@ class Images:
         return words.view(torch.uint8).view(len(rows), height, across * CHUNK_PIXELS, 3)
 
     def _chunks_of(self, rows: np.ndarray, height: int, across: int, place: Callable[[np.ndarray], Tensor]) -> Tensor:
-        """Where the chunks of these pictures lie, each picture padded to (height, across): flat."""
+        """Indices of the chunks of these images, each image padded to (height, across): flat."""
         starts, heights, widths = (place(a[rows]) for a in (self._starts, self.heights, self.widths))
         pitch = (widths + CHUNK_PIXELS - 1) // CHUNK_PIXELS
         down = torch.arange(height, device=starts.device).expand(len(rows), height).minimum(heights[:, None] - 1)
@@ -226,14 +234,14 @@ class Images:
 
 
 def _pack(cache: PixelCache, device: torch.device) -> Tensor:
-    """Start and row pitch in bytes, height and width of every picture, on the device: (4, N) int64."""
+    """Start and row pitch in bytes, height and width of every image, on the device: (4, N) int64."""
     chunk = CHUNK_PIXELS * 3
     pitches = -(-cache.widths // CHUNK_PIXELS) * chunk
     return torch.from_numpy(np.stack([cache.starts * chunk, pitches, cache.heights, cache.widths])).to(device)
 
 
 def _common_size(cache: PixelCache) -> int | None:
-    """Chunks of a picture where all pictures have one size and begin at multiples of it: each is a row of a table."""
+    """Chunks per image, if all images have one size and begin at multiples of it: a table with a row per image."""
     sizes = cache.heights * -(-cache.widths // CHUNK_PIXELS)
     if not len(sizes) or np.ptp(cache.heights) or np.ptp(cache.widths):
         return None
@@ -241,6 +249,34 @@ def _common_size(cache: PixelCache) -> int | None:
     return None if len(cache.pixels) % size or (cache.starts % size).any() else size
 
 
-def _room(device: torch.device) -> float:
-    """Bytes that images may take in the device's memory; elsewhere than on a GPU they stay in their file."""
+def _memory_limit(device: torch.device) -> float:
+    """Bytes that images may take in the device's memory; without a GPU they stay in their file."""
     return _GPU_SHARE * torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else float("inf")
+
+
+def centred(transforms: Transforms, size: int | None = None) -> Callable[[Tensor, Tensor], Views]:
+    """A function of heights and widths that gives evaluation views; `size` scales the short side in proportion."""
+    size = transforms.size if size is None else size
+    short_side = round(transforms.short_side * size / transforms.size)
+    return lambda heights, widths: centre_crop(heights, widths, short_side, size)
+
+
+def view_one(image: str | Path | Image.Image, transforms: Transforms, size: int | None = None) -> Tensor:
+    """The evaluation view of an image outside of a dataset, as `Images.eval_view`: (3, size, size) float32 in [0, 1].
+
+    A file is decoded as for the cache; an image in memory is made upright and RGB. One difference may occur: `Images`
+    rounds an image of at most 64 pixels a side to whole grey levels if its dataset has larger ones.
+    """
+    size = transforms.size if size is None else size
+    pixels = np.array(_cached_form(image, transforms.short_side))
+    views = centred(transforms, size)(*(torch.tensor([side]) for side in pixels.shape[:2]))
+    if max(pixels.shape[:2]) <= SMALL and enlarges(views):
+        return view_enlarged(torch.from_numpy(pixels[None]), views, size)[0].contiguous()
+    return view_each([pixels], views, size)[0]
+
+
+def _cached_form(image: str | Path | Image.Image, short_side: int) -> Image.Image:
+    if isinstance(image, Image.Image):
+        return shrink(upright_rgb(image.copy()), short_side)
+    with Image.open(image) as opened:
+        return shrink(upright_rgb(opened, short_side), short_side)

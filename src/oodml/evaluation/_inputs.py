@@ -1,4 +1,4 @@
-"""What a user may hand in (arrays, tensors, lists; labels of any kind) becomes checked tensors, in one place."""
+"""Checked tensors from what a user gives: arrays, tensors or lists; labels of any kind."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def as_tensors(embeddings: Any, labels: Any, what: str = "embeddings") -> tuple[
 
     Args:
         embeddings: (N, d) array, tensor or nested list; float64 is kept, every other type becomes float32.
-        labels: N labels of any sortable kind (integers, strings, ...), as array, tensor or list.
-        what: what to call the embeddings in an error ("gallery", ...).
+        labels: N labels of any sortable kind (integers, text, …), as array, tensor or list.
+        what: the name of the embeddings in an error ("gallery", …).
 
     Returns:
         embeddings (N, d) on their own device; ids (N,) int64 on the same device, contiguous 0 … C−1 in the sorted
@@ -28,8 +28,7 @@ def as_tensors(embeddings: Any, labels: Any, what: str = "embeddings") -> tuple[
     """
     x = as_embeddings(embeddings, what)
     ids, names = as_class_ids(labels, x.device)
-    if len(ids) != len(x):
-        raise OodmlError(f"{len(x)} {what} but {len(ids)} labels: give exactly one label to each row of {what}.")
+    check_length(len(ids), len(x), "labels", what)
     return x, ids, names
 
 
@@ -42,7 +41,7 @@ def as_embeddings(embeddings: Any, what: str = "embeddings") -> Tensor:
     if x.is_complex():
         raise OodmlError(f"{what} are complex numbers; give real ones.")
     if x.ndim != 2:
-        raise OodmlError(f"{what} have shape {tuple(x.shape)}; expected (N, d), one row an image.")
+        raise OodmlError(f"{what} have shape {tuple(x.shape)}; expected (N, d), one row per image.")
     if x.shape[0] == 0 or x.shape[1] == 0:
         raise OodmlError(f"{what} are empty (shape {tuple(x.shape)}); give at least one row and one column.")
     x = x if x.dtype == torch.float64 else x.float()
@@ -76,9 +75,29 @@ def as_class_ids(labels: Any, device: torch.device | str = "cpu") -> tuple[Tenso
     return torch.as_tensor(inverse.reshape(-1).astype(np.int64), device=device), listed
 
 
+def as_joint_ids(
+    labels: Any, gallery_labels: Any, n: int, n_gallery: int, device: torch.device
+) -> tuple[Tensor, Tensor, list]:
+    """Class ids of n queries and of n_gallery gallery rows, numbered together, and the names of the classes."""
+    check_length(len(labels), n, "labels", "embeddings")
+    check_length(len(gallery_labels), n_gallery, "gallery_labels", "gallery rows")
+    first, second = (np.asarray(each.cpu() if isinstance(each, Tensor) else each) for each in (labels, gallery_labels))
+    if (first.dtype.kind in "US") != (second.dtype.kind in "US"):  # concatenated, numbers would become text
+        raise OodmlError(
+            f"labels are {first.dtype} but gallery_labels {second.dtype}, so none are equal: use one kind for both."
+        )
+    ids, names = as_class_ids(np.concatenate([first, second]), device)
+    return ids[:n], ids[n:], names
+
+
+def check_length(given: int, expected: int, what: str, of: str) -> None:
+    if given != expected:
+        raise OodmlError(f"{expected} {of} but {given} {what}: give exactly one label per row.")
+
+
 def _check_label_shape(shape: tuple[int, ...]) -> None:
     if len(shape) != 1:
-        raise OodmlError(f"labels have shape {shape}; expected one label a row, shape (N,).")
+        raise OodmlError(f"labels have shape {shape}; expected one label per row, shape (N,).")
 
 
 def _check_label_names(names: list) -> None:
@@ -94,4 +113,6 @@ def _raise_for_rows(x: Tensor, norms: Tensor, what: str) -> None:
     rows = broken.nonzero().flatten().tolist()
     shown = ", ".join(map(str, rows[:_ROWS_NAMED])) + (", …" if len(rows) > _ROWS_NAMED else "")
     count = "1 row" if len(rows) == 1 else f"{len(rows)} rows"
-    raise OodmlError(f"{count} of {what} with {kind}: rows {shown}. Remove them or fix what made them.")
+    raise OodmlError(
+        f"{count} of {what} with {kind}: rows {shown}. Remove them, or repair the model or file that they come from."
+    )

@@ -1,12 +1,13 @@
-"""One block of a search: the product, the selection, and the repair of what float32 could not resolve."""
+"""One block of a search: the product, the selection, and the correction of what float32 cannot resolve."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -16,9 +17,10 @@ from oodml.evaluation._select import smallest, smallest_stable
 # A squared distance below this share of ‖q‖² + ‖g‖² has lost more than three of float32's seven digits.
 _UNRESOLVED = 1e-3
 _ZERO64 = 1e-14  # the same, for float64: below it two float32 rows are equal
-_SPARE = 16  # neighbours found beyond k: ties across the border show, and the last is mostly far enough to be resolved
-_CPU_COLUMNS = 1024  # gallery rows a product: its result stays in the second-level cache
+_SPARE = 16  # neighbours found beyond k, to detect ties across the border and to reach distances that float32 resolves
+_CPU_COLUMNS = 1024  # gallery rows per product: its result stays in the second-level cache
 _CELLS = 2**24  # numbers gathered at once to repair distances
+T = TypeVar("T")
 
 
 class Gallery(NamedTuple):
@@ -72,7 +74,7 @@ class Search:
         candidates = len(gallery.rows) - (own is not None)
         self.reach = min(k + _SPARE, candidates)
         self._complete = self.reach == candidates
-        self._local = threading.local()  # blocks run in several threads, each with a buffer of its own
+        self._local = threading.local()  # one buffer per thread
 
     def block(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
         """Columns and distances (B, k) of the queries start … stop−1."""
@@ -109,7 +111,7 @@ class Search:
         return self.gallery.double()
 
     def _repair(self, block: Tensor, columns: Tensor, squared: Tensor, close: Tensor) -> tuple[Tensor, Tensor]:
-        """Σ (q − g)² in place of the difference of large numbers, for the few neighbours that are close."""
+        """Replace the difference of large numbers by Σ (q − g)² for the few neighbours that are close."""
         count = int((squared < close).sum(1).max())  # they come first
         near, value = columns[:, :count], squared[:, :count]
         step = max(1, _CELLS // (count * block.shape[1]))
@@ -121,7 +123,7 @@ class Search:
         return torch.cat([near.gather(1, again), columns[:, count:]], 1), torch.cat([value, squared[:, count:]], 1)
 
     def _in_float64(self, block: Tensor, own: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The whole row again, in float64, where even the last neighbour found is too close."""
+        """Search the whole row again in float64, where even the last neighbour found is too close."""
         wide = self._wide
         block = block.double()
         lengths = block.square().sum(1, keepdim=True)
@@ -154,10 +156,10 @@ def _relative_distances(block: Tensor, target: Gallery, own: Tensor | None, out:
 
 @contextmanager
 def full_float32(device: torch.device) -> Iterator[None]:
-    """Float32 products in float32: no TF32, no bfloat16, no autocast, whatever the program around has set.
+    """Compute float32 products in float32: no TF32, no bfloat16, no autocast.
 
     PyTorch has two interfaces to this setting and refuses to read the older one after only the newer was used; both
-    are put back as they were found.
+    are restored.
     """
     matmuls: tuple[Any, Any] = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)  # type: ignore[attr-defined]
     newer = [each.fp32_precision for each in matmuls]
@@ -179,3 +181,22 @@ def full_float32(device: torch.device) -> Iterator[None]:
 def _set_precision(matmuls: Sequence[Any], values: Sequence[str]) -> None:
     for each, value in zip(matmuls, values, strict=True):
         each.fp32_precision = value
+
+
+def run_in_threads(task: Callable[[T], None], items: Iterable[T], workers: int) -> None:
+    """`task(item)` for every item, in `workers` threads, whose torch operations run in one thread each.
+
+    PyTorch's number of threads belongs to the calling thread, but setting it also changes that of new threads; it is
+    restored at the end.
+    """
+    before = torch.get_num_threads()
+    try:
+        with ThreadPoolExecutor(workers, initializer=_one_thread) as pool:
+            list(pool.map(task, items))
+    finally:
+        torch.set_num_threads(before)
+
+
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+    torch.set_grad_enabled(False)  # like the number of threads, a setting of each thread

@@ -1,6 +1,6 @@
 """Exact selection of the k smallest entries of every row, equal entries in the order of their columns.
 
-Neither `torch.topk` nor a partial sort says which of several equal entries it keeps. Here a value and its column are
+Neither `torch.topk` nor a partial sort defines which of several equal entries it keeps. Here a value and its column are
 packed into one 64-bit integer whose order is "smaller value first, then smaller column", and integers are sorted.
 """
 
@@ -21,8 +21,8 @@ _MINIMA_A_RESULT = 2.4  # minima to choose the bound from, for each of the k res
 def smallest(values: Tensor, k: int, needed: int) -> tuple[Tensor, Tensor, Tensor]:
     """The k smallest of each row of `values` (B, N) float32: values (B, k), columns (B, k) and `unsure` (B,).
 
-    `unsure` marks rows whose first `needed` places may be wrong, because they tie with entries beyond the k: only a GPU
-    leaves them, and `smallest_stable` settles them.
+    `unsure` marks rows whose first `needed` places may be wrong, because they tie with entries beyond the k: this
+    happens on a GPU only, and `smallest_stable` resolves it.
     """
     if values.device.type != "cpu":
         return _smallest_topk(values, k, needed)
@@ -32,7 +32,7 @@ def smallest(values: Tensor, k: int, needed: int) -> tuple[Tensor, Tensor, Tenso
 
 
 def smallest_stable(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """What `smallest` returns, by a stable sort of whole rows: slow, and right whatever the ties."""
+    """The result of `smallest` by a stable sort of whole rows: slow, and correct for all ties."""
     found, columns = values.sort(dim=1, stable=True)
     return found[:, :k], columns[:, :k]
 
@@ -54,7 +54,7 @@ def _order_ties(found: Tensor, columns: Tensor) -> Tensor:
 def _fold_minima(values: Tensor, k: int) -> Tensor | None:
     """(B, W) minima over strided groups of columns, W ≥ 2.4 k; the k-th of them bounds the k-th smallest value.
 
-    One pass at the speed of memory, after which all but about 1.3 k columns of a row are out. None: not worth it.
+    One pass over memory, which excludes all but about 1.3 k columns of a row. None: it would not save time.
     """
     n = values.shape[1]
     folds = min(_MOST_FOLDS, int(n / (_MINIMA_A_RESULT * k)))

@@ -1,11 +1,11 @@
-"""The search of a set among itself on the CPU: every distance is computed once and serves both of its ends.
+"""The search of a set within itself on the CPU: every distance is computed once and used for both of its rows.
 
-The product is most of the cost of an exact search, and within one set half of it says the same twice. So tiles above
-the diagonal are computed, and each is read by rows and by columns. A tile is too narrow to tell which of its entries
-are among the nearest; that is told by a bound for each row, set beforehand from the distances to a random sample of
-the set: high enough that almost surely k neighbours lie below it, low enough that few others do. What lies below is
-collected as sortable keys. A row for which the bound was wrong is counted and searched again in full, so the result
-does not depend on luck.
+The product is most of the cost of an exact search, and within one set half of it is redundant. So tiles above the
+diagonal are computed, and each is read by rows and by columns. Which entries of a tile are candidates is decided by a
+bound for each row, set beforehand from the distances to a random sample of the set: high enough that almost surely k
+neighbours are below it, low enough that few others are. Entries below are collected as sortable keys. A row whose
+bound was wrong is searched again in full, so the result is exact. `benchmarks/evaluation.py --shortcuts` shows what
+it saves in whole evaluations.
 """
 
 from __future__ import annotations
@@ -16,28 +16,27 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from oodml.evaluation._search import Search
+from oodml.evaluation._search import Search, run_in_threads
 from oodml.evaluation._select import LARGEST_KEY, unpack
-from oodml.evaluation._threads import run_in_threads
 
 _TILE = (1024, 512)  # rows and columns of a product: two powers of two, whose distances stay near the caches
-_SAMPLED = 20  # one row in so many sets the bounds
+_SAMPLED = 20  # the bounds come from one row in 20
 _BOUND_ROWS = 256
 _LEAST_SHARE = 24  # rows for each neighbour wanted: below it, collecting costs more than the product saves
 
 
 class SymmetricSearch(Search):
-    """A `Search` whose rows were collected from shared tiles before the first block is asked for."""
+    """A `Search` that collects its candidates from shared tiles when it is made."""
 
     @staticmethod
     def suits(search: Search, memory: int) -> bool:
-        """Whether this way is right (no copies among the rows, whose distances must be equal) and worth its memory."""
+        """Whether it is exact (no copies among the rows, whose distances must be equal) and within `memory` bytes."""
         n = len(search.queries)
         return (
             search.queries.device.type == "cpu"
             and not len(search.gallery.copies)
             and n >= max(2 * max(_TILE), _LEAST_SHARE * search.reach)
-            and 8 * n * _room(n, search.reach) <= memory
+            and 8 * n * _capacity(n, search.reach) <= memory
         )
 
     def __init__(self, search: Search, workers: int) -> None:
@@ -46,7 +45,7 @@ class SymmetricSearch(Search):
         self._bounds = np.empty(n, np.float32)
         self._sample = torch.randperm(n, generator=torch.Generator().manual_seed(0))[: _sample_size(n)].sort().values
         self._sampled_columns = self.queries[self._sample].T.contiguous()
-        self._keys = np.empty((n, _room(n, self.reach)), np.int64)
+        self._keys = np.empty((n, _capacity(n, self.reach)), np.int64)
         self._counts = np.zeros(n, np.int64)
         run_in_threads(self._set_bounds, range(0, n, _BOUND_ROWS), workers)
         rows, columns = _TILE
@@ -110,18 +109,18 @@ class SymmetricSearch(Search):
         return self._local.tile
 
     def _keep(self, rows: slice, counts: np.ndarray, squared: np.ndarray, columns: np.ndarray) -> None:
-        """Append candidates, sorted by row, to the keys of their rows; what finds no room is only counted."""
+        """Append candidates, sorted by row, to the keys of their rows; those beyond the capacity are only counted."""
         keys = np.maximum(squared, 0).view(np.int32).astype(np.int64)  # the bits of floats ≥ 0 count upwards
         keys <<= 32
         keys |= columns
-        room = self._keys.shape[1]
+        capacity = self._keys.shape[1]
         with self._lock:
             filled = self._counts[rows].copy()
             self._counts[rows] += counts
-        first = np.arange(rows.start, rows.start + len(counts)) * room + filled
+        first = np.arange(rows.start, rows.start + len(counts)) * capacity + filled
         position = np.repeat(first - (np.cumsum(counts) - counts), counts) + np.arange(len(keys))
-        if (filled + counts).max() > room:
-            fits = position < np.repeat(first - filled + room, counts)
+        if (filled + counts).max() > capacity:
+            fits = position < np.repeat(first - filled + capacity, counts)
             position, keys = position[fits], keys[fits]
         self._keys.reshape(-1)[position] = keys
 
@@ -136,7 +135,7 @@ def _bound_place(n: int, reach: int) -> int:
     return int(expected + 3.5 * expected**0.5 + 4)
 
 
-def _room(n: int, reach: int) -> int:
-    """Places a row: as many as are expected below its bound, and four standard deviations."""
+def _capacity(n: int, reach: int) -> int:
+    """Candidates kept per row: those expected below its bound, and four standard deviations more."""
     place = _bound_place(n, reach)
     return int(place * n / _sample_size(n) * (1 + 4 / place**0.5)) + 1

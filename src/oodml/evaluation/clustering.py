@@ -1,10 +1,10 @@
 """How well k-means clusters of the embeddings agree with the classes: NMI, AMI, pair-counting F1, purity.
 
-All four read one sparse table: how many images of class j lie in cluster i, for the pairs (i, j) that occur. With N
-images there are at most N such pairs, so nothing of size K × K is ever built.
+All four read one sparse table: how many images of class j are in cluster i, for the pairs (i, j) that occur. With N
+images there are at most N such pairs, so nothing of size K × K is built.
 
-Defined answers at the edges: a clustering equal to the classes scores 1 in every measure, also when there is nothing
-to tell apart (one class, or every image its own class); otherwise a measure whose denominator vanishes scores 0.
+Special cases: a clustering equal to the classes scores 1 in every measure, also with one class or with every image
+its own class; otherwise a measure whose denominator is 0 scores 0.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _CELLS = 1 << 22  # size of one block of the expected mutual information
 class Contingency(NamedTuple):
     """Two partitions of N images: overlaps that occur, and the sizes of the parts (all int64, no zeros).
 
-    `overlap[t]` images lie in cluster `cluster[t]` and class `klass[t]`, positions into the two size vectors.
+    `overlap[t]` images are in cluster `cluster[t]` and class `klass[t]`, positions into the two size vectors.
     """
 
     overlap: Tensor
@@ -89,14 +89,14 @@ def nmi(table: Contingency) -> float:
 def ami(table: Contingency) -> float:
     """Mutual information adjusted for chance (Vinh et al. 2010): (I − E[I]) / (mean entropy − E[I]).
 
-    Unlike NMI it does not rise with the number of clusters; about 0 for a random clustering, may be negative.
+    Unlike NMI it does not increase with the number of clusters; about 0 for a random clustering, may be negative.
     """
     if table.identical:
         return 1.0
     expected = _expected_mutual_information(table.cluster_sizes, table.class_sizes)
     ceiling = (_entropy(table.cluster_sizes) + _entropy(table.class_sizes)) / 2
-    gain, room = _mutual_information(table) - expected, ceiling - expected
-    return 0.0 if abs(room) < 1e-12 else gain / room
+    gain, largest = _mutual_information(table) - expected, ceiling - expected
+    return 0.0 if abs(largest) < 1e-12 else gain / largest
 
 
 def f1(table: Contingency) -> float:
@@ -144,7 +144,7 @@ def _expected_mutual_information(cluster_sizes: Tensor, class_sizes: Tensor) -> 
     b = sizes_b.repeat(len(sizes_a)).double()
     times = (times_a[:, None] * times_b).flatten().double()
     width = torch.minimum(a, b) - (a + b - total).clamp(min=1)
-    order = torch.argsort(width, stable=True)  # blocks of like width waste little padding
+    order = torch.argsort(width, stable=True)  # blocks of similar width need little padding
     blocks = torch.stack([a, b, times])[:, order].split(max(1, _CELLS // int(width.max() + 1)), dim=1)
     return float(sum(_expected_terms(block, total).sum() for block in blocks))
 

@@ -1,9 +1,10 @@
-"""k-means (Lloyd) as a tensor program: exact, deterministic, bounded memory, the same code on CPU and GPU.
+"""k-means (Lloyd): exact, deterministic, bounded memory, the same code on CPU and GPU.
 
-A point belongs to the centre that maximises x·c − ‖c‖²/2, one matrix product a tile. Two facts make the later
-iterations cheap without changing the answer: a centre whose members stayed the same does not move, and a point
-whose own centre came nearer (or stood still) can only leave it for a centre that moved. Each step therefore compares
-all points with the moved centres, and with all centres only those points whose own centre went away from them.
+A point belongs to the centre that maximises x·c − ‖c‖²/2, one matrix product per tile. Two facts make later iterations
+cheap without changing the result: a centre whose members stayed the same does not move, and a point whose own centre
+came nearer or did not move can only leave it for a centre that moved. Each step therefore compares all points with the
+moved centres, and only points whose own centre moved away from them with all centres
+(`benchmarks/evaluation.py --shortcuts` shows what that saves).
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ from torch import Tensor
 
 from oodml._errors import OodmlError
 
-PLUS_PLUS_LIMIT = 1000  # above that many clusters, K sequential draws cost more than they bring
-_PLUS_PLUS_SAMPLE = 20  # k-means++ looks at this many points a cluster (at least _PLUS_PLUS_ROWS)
+PLUS_PLUS_LIMIT = 1000  # above that many clusters, K sequential draws cost more than they gain
+_PLUS_PLUS_SAMPLE = 20  # k-means++ uses this many points per cluster (at least _PLUS_PLUS_ROWS)
 _PLUS_PLUS_ROWS = 10_000
 _TILE = {"cpu": 2048, "cuda": 16384}  # rows and columns of one block of scores: cache-sized, or 1 GB
-_ROWS = 1 << 16  # rows at a time where the work is one vector a row
+_ROWS = 1 << 16  # rows at a time where the work is one vector per row
 
 
 class Clustering(NamedTuple):
-    """`labels` (N,) int64 in 0 … K−1, `centres` (K, d), the sum of squared distances, and the steps it took."""
+    """`labels` (N,) int64 in 0 … K−1, `centres` (K, d), the sum of squared distances, and the number of steps."""
 
     labels: Tensor
     centres: Tensor
@@ -36,9 +37,9 @@ class Clustering(NamedTuple):
 def kmeans(x: Tensor, k: int, seed: int = 0, iterations: int = 20) -> Clustering:
     """Lloyd's k-means: at most `iterations` updates of the centres, fewer when the assignment stops changing.
 
-    Initial centres: k-means++ up to 1,000 clusters, distinct random points above. The draws come from a CPU generator
-    of their own, so a seed means the same on every device. A cluster that lost its members gets one of the points
-    farthest from their centres; where fewer than k distinct points exist, clusters may stay empty in `labels`.
+    Initial centres: k-means++ up to 1,000 clusters, distinct random points above. They are drawn with a CPU generator,
+    so a seed gives the same draws on every device. An empty cluster gets one of the points farthest from their
+    centres; with fewer than k distinct points, clusters may stay empty in `labels`.
 
     Args:
         x: (N, d) float32 or float64.

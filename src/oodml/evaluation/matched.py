@@ -1,14 +1,14 @@
-"""Recall@1 at a common size: what it would be if the test set had only so many classes and images a class.
+"""Recall@1 at a common size: its expectation for a given number of classes and of images per class.
 
 Removing classes from a test set shrinks the gallery, and a smaller gallery is easier: recall@1 of two splits of
-different size says little. `recall@1:matched` is the expectation over random subsets of `classes` classes and `images`
-images of each (a class with fewer takes part with all it has), the same size for every split; every query that may
-be drawn counts alike.
+different size is not comparable. `recall@1:matched` is the expectation over random subsets of `classes` classes and
+`images` images of each (all images of a class with fewer), the same size for every split; every query that can be
+drawn has the same weight.
 
-Where every image of a drawn class is kept, the expectation is known exactly. Let s be the number of other classes with
+Where every image of a drawn class is kept, the expectation has a closed form. Let s be the number of other classes with
 an image nearer to the query than its nearest relevant one: the query succeeds if none of them is drawn, with
 probability C(T−1−s, c−1) / C(T−1, c−1) for c of T classes. Otherwise it is the share over draws of a fixed seed, read
-off the neighbour lists (the nearest neighbour that was drawn), with its standard error.
+from the neighbour lists (the nearest neighbour that was drawn), with its standard error.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from oodml._errors import OodmlError
 from oodml.evaluation.neighbours import Neighbours, find_neighbours
 
 DRAWS = 50
-LIST_DEPTH = 100  # neighbours worth having: at half the images of half the classes, one list in 10¹² has none drawn
+LIST_DEPTH = 100  # neighbours per list: at half the images of half the classes, one list in 10¹² has none drawn
 
 
 @dataclass(frozen=True)
 class MatchedRecall:
-    """The expectation, its standard error (0: exact), and what to note about it."""
+    """The expectation, its standard error (0: exact), and a note on how it was computed."""
 
     value: float
     standard_error: float
@@ -38,7 +38,7 @@ class MatchedRecall:
 def matched_recall(
     embeddings: Tensor, ids: Tensor, match: Any, neighbours: Neighbours, seed: int = 0, draws: int = DRAWS
 ) -> MatchedRecall:
-    """Expected recall@1 on random subsets of match = (classes, images a class).
+    """Expected recall@1 on random subsets of match = (classes, images per class).
 
     Args:
         embeddings: (N, d); ids: (N,) int64 class ids 0 … T−1, all present.
@@ -47,8 +47,8 @@ def matched_recall(
     sizes = torch.bincount(ids)
     classes, images = _checked(match, len(sizes))
     small = int((sizes < images).sum())
-    note = f"{classes} of {len(sizes)} classes, {images} images a class"
-    note += f" ({small} classes have fewer and take part with all)" if small else ""
+    note = f"{classes} of {len(sizes)} classes, {images} images per class"
+    note += f" ({small} classes have fewer: all of theirs)" if small else ""
     if int(sizes.max()) <= images:
         exact = _over_classes(embeddings, ids, neighbours, len(sizes), classes)
         return MatchedRecall(exact, 0.0, note + "; exact")
@@ -65,13 +65,11 @@ def _checked(match: Any, total: int) -> tuple[int, int]:
     try:
         classes, images = (int(each) for each in match)
     except (TypeError, ValueError):
-        raise OodmlError(f"match={match!r}: give (classes, images a class), for example (50, 20).") from None
+        raise OodmlError(f"match={match!r}: give (classes, images per class), for example (50, 20).") from None
     if not 1 <= classes <= total or images < 1:
-        raise OodmlError(f"match={match!r}: classes must be 1 … {total} (those there are), images at least 1.")
+        raise OodmlError(f"match={match!r}: classes must be 1 … {total}, images at least 1.")
     if images == 1:
-        raise OodmlError(
-            f"match={match!r}: with one image a class no query has a relevant neighbour; ask for 2 or more."
-        )
+        raise OodmlError(f"match={match!r}: with one image per class no query has a relevant neighbour; use 2 or more.")
     return classes, images
 
 

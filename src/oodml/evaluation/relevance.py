@@ -1,4 +1,4 @@
-"""Who is relevant to whom: the same label, a shared label, or whatever a boolean matrix says."""
+"""Which gallery rows are relevant to a query: those of the same label, of a shared label, or by a boolean matrix."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 
 from oodml._errors import OodmlError
-from oodml.evaluation._inputs import as_class_ids
+from oodml.evaluation._inputs import as_class_ids, as_joint_ids, check_length
 
 _WORD = 62  # labels packed into one int64, clear of its sign
 _CHUNK = 2**24
 
 
 class Relevance(Protocol):
-    """What retrieval metrics need to know: how many relevant candidates each query has, and which are hits."""
+    """How many relevant candidates each query has, and which neighbours are relevant."""
 
     counts: Tensor  # (Q,) int64, the query itself not counted
 
@@ -60,7 +60,7 @@ class SharedLabel:
 
 
 class GivenRelevance:
-    """Relevant: what a boolean (Q, G) matrix says; its diagonal is not read when the queries are the gallery."""
+    """Relevant: as in a boolean (Q, G) matrix, whose diagonal is ignored when the queries are the gallery."""
 
     def __init__(self, matrix: Tensor, excludes_self: bool) -> None:
         self._matrix = matrix
@@ -71,7 +71,7 @@ class GivenRelevance:
 
 
 class Labels(NamedTuple):
-    """What is known about the rows: who is relevant to whom and, with one label a row, class ids and names."""
+    """Relevance of the rows to each other and, with one label per row, class ids and class names."""
 
     relevance: Relevance
     ids: Tensor | None = None
@@ -87,41 +87,22 @@ def read_labels(
         matrix = as_relevance_matrix(relevance, n, n if n_gallery is None else n_gallery, device)
         return Labels(GivenRelevance(matrix, n_gallery is None))
     if labels is None:
-        raise OodmlError(
-            "labels are missing: give one to each embedding, or a matrix relevance= of what belongs together."
-        )
+        raise OodmlError("labels are missing: give one to each embedding, or a boolean matrix as relevance=.")
     if n_gallery is not None and gallery_labels is None:
         raise OodmlError("A gallery was given without gallery_labels: give one label to each of its rows.")
     if (sets := read_label_sets(labels, gallery_labels)) is not None:
         members, others = sets
-        _check_length(len(members), n, "labels", "embeddings")
+        check_length(len(members), n, "labels", "embeddings")
         if n_gallery is not None and others is not None:
-            _check_length(len(others), n_gallery, "gallery_labels", "gallery rows")
+            check_length(len(others), n_gallery, "gallery_labels", "gallery rows")
             others = others.to(device)
         return Labels(SharedLabel(members.to(device), others))
     if n_gallery is None:
         ids, names = as_class_ids(labels, device)
-        _check_length(len(ids), n, "labels", "embeddings")
+        check_length(len(ids), n, "labels", "embeddings")
         return Labels(SameLabel(ids), ids, None, names)
-    _check_length(len(labels), n, "labels", "embeddings")
-    _check_length(len(gallery_labels), n_gallery, "gallery_labels", "gallery rows")
-    ids, names = as_class_ids(_join(labels, gallery_labels), device)
-    return Labels(SameLabel(ids[:n], ids[n:]), ids[:n], ids[n:], names)
-
-
-def _check_length(given: int, expected: int, what: str, of: str) -> None:
-    if given != expected:
-        raise OodmlError(f"{expected} {of} but {given} {what}: give exactly one to each row.")
-
-
-def _join(labels: Any, gallery_labels: Any) -> np.ndarray:
-    """Both label lists in one array; text against numbers would compare as text, so that is an error."""
-    first, second = (np.asarray(each.cpu() if isinstance(each, Tensor) else each) for each in (labels, gallery_labels))
-    if (first.dtype.kind in "US") != (second.dtype.kind in "US"):
-        raise OodmlError(
-            f"labels are {first.dtype} but gallery_labels {second.dtype}, so none are equal: use one kind for both."
-        )
-    return np.concatenate([first, second])
+    ids, gallery_ids, names = as_joint_ids(labels, gallery_labels, n, n_gallery, device)
+    return Labels(SameLabel(ids, gallery_ids), ids, gallery_ids, names)
 
 
 def read_label_sets(labels: Any, gallery_labels: Any = None) -> tuple[Tensor, Tensor | None] | None:

@@ -1,9 +1,9 @@
-"""Re-ranking: a second look at the neighbours of a search, without labels.
+"""Re-ranking of the neighbours of a search, without labels.
 
 `query-expansion` moves each query towards its nearest neighbours and searches again (α-QE: Radenović, Tolias, Chum,
 TPAMI 2019). `k-reciprocal` reorders each list by how many of their mutual neighbours two items share (Zhong et al.,
-CVPR 2017, with their k1 = 20, k2 = 6, λ = .3). Both help retrieval and cost time; a re-ranked score is not comparable
-with a plain one, so `evaluate` says so in its notes.
+CVPR 2017, with their k1 = 20, k2 = 6, λ = 0.3). A re-ranked score is not comparable with a plain one;
+`evaluate` notes it.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def k_reciprocal(
         dense = values.new_zeros(len(rows), len(points) + 1).scatter_(1, members[rows], values[rows])
         theirs = members[listed + shift]
         mine = dense.gather(1, theirs.flatten(1)).view(theirs.shape)
-        shared = torch.minimum(mine, values[listed + shift]).sum(2)  # Σ max = 2 − Σ min, for both sum to one
+        shared = torch.minimum(mine, values[listed + shift]).sum(2)  # Σ max = 2 − Σ min, as both sum to one
         combined.append((1 - weight) * (1 - shared / (2 - shared)) + weight * far.square() / largest[rows, None])
     distances, order = torch.cat(combined).sort(dim=1, stable=True)
     return Neighbours(neighbours.indices.gather(1, order), distances, neighbours.excludes_self, neighbours.exact)

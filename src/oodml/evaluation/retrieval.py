@@ -1,8 +1,8 @@
-"""Retrieval metrics as tensor programs on hits: which of a query's K nearest neighbours are relevant to it.
+"""Retrieval metrics from hits: which of a query's K nearest neighbours are relevant to it.
 
-For one query let h_r ∈ {0, 1} say whether its r-th neighbour is relevant, prec(r) = (h_1 + … + h_r) / r, P the number
+For one query let h_r = 1 if its r-th neighbour is relevant and 0 otherwise, prec(r) = (h_1 + … + h_r) / r, P the number
 of relevant items there are, M the number of candidates (N − 1 in one set, the gallery's size otherwise), and
-n = P + 1 the class size with the query (n = P with a gallery, which does not hold the query). AP(c) = Σ_{r ≤ c}
+n = P + 1 the class size with the query (n = P with a gallery, which does not contain the query). AP(c) = Σ_{r ≤ c}
 prec(r) h_r. Then
 
     recall@k            any h_r with r ≤ k
@@ -40,12 +40,12 @@ NAMES = (
     "precision@1000",
 )
 _PATTERN = re.compile(r"(recall|precision|map)@([1-9]\d*)$")
-_NAMED_K = 1000  # map@1000 and precision@1000 are names of the literature, so 1000 shrinks to the set
+_NAMED_K = 1000  # map@1000 and precision@1000 are names of the literature, so 1000 is limited to the size of the set
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What the definitions need to know beside the hits."""
+    """Sizes that the definitions use in addition to the hits."""
 
     candidates: int  # M
     most_relevant: int  # the largest P of any query
@@ -53,13 +53,13 @@ class Setting:
 
     @property
     def largest_class(self) -> int:
-        """The largest rank that map@c looks at."""
+        """The largest rank that map@c reads."""
         return min(self.most_relevant + self.excludes_self, self.candidates)
 
 
 @dataclass(frozen=True)
 class RetrievalMetric:
-    """One metric: how deep it looks, and its value for each query from hits (B, K) and P (B,)."""
+    """One metric: how many neighbours it reads, and its value for each query from hits (B, K) and P (B,)."""
 
     name: str
     depth: int
@@ -96,8 +96,8 @@ def retrieval_metric(name: str, setting: Setting) -> RetrievalMetric:
         k = named
     if k > setting.candidates:
         raise OodmlError(
-            f"{name} looks at {k} neighbours, but every query has {setting.candidates} candidates: "
-            f"ask for a cut-off of at most {setting.candidates}."
+            f"{name} reads {k} neighbours, but every query has {setting.candidates} candidates: "
+            f"use a cut-off of at most {setting.candidates}."
         )
     if kind == "recall":
         return RetrievalMetric(name, k, lambda h, _: h.any(1).double(), needs_relevant=False)

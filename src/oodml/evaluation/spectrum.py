@@ -1,24 +1,26 @@
-"""Singular values of embeddings and how far they are from flat: the spectral decay ρ of Roth et al. (2020).
+"""Singular values of embeddings, and the spectral decay ρ of Roth et al. (2020).
 
 ρ(Φ) = KL(U ‖ S), with S the singular values of the (N, d) matrix of embeddings divided by their sum and U uniform.
-0: every direction is used alike; large: the embeddings live in few directions. The papers find low ρ on the training
-classes to go with better transfer to unseen ones. As in their code the matrix is not centred unless asked.
+0: every direction is used equally; large: the embeddings use few directions. The papers find that low ρ on the training
+classes comes with better transfer to unseen ones. As in their code the matrix is not centred by default.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from oodml._errors import OodmlError, unknown_name
-from oodml.evaluation._class_blocks import class_blocks
 from oodml.evaluation._inputs import as_embeddings
 
 Direction = Literal["uniform", "spectrum"]
 SMALLEST = 1.2e-7  # of the largest singular value: below it float32 embeddings hold rounding, not structure
 _ROWS = 1 << 16
+_VALUES = 1 << 24  # numbers in one block of rows (128 MB in float64)
 
 
 def spectrum(embeddings: Any, centre: bool = False) -> Tensor:
@@ -100,3 +102,45 @@ def spectral_decay(
 def _singular_values(gram: Tensor) -> Tensor:
     """Roots of the eigenvalues of a (batch of) Gram matrix, largest first."""
     return torch.linalg.eigvalsh(gram).clamp(min=0).sqrt().flip(-1)
+
+
+class ClassBlock(NamedTuple):
+    """B classes of similar size: their ids (B,), rows (B, W, d) float64 padded with zeros, and which rows are real."""
+
+    classes: Tensor
+    rows: Tensor
+    real: Tensor
+
+
+def class_blocks(x: Tensor, ids: Tensor) -> Iterator[ClassBlock]:
+    """Every class once, from small to large, about `_VALUES` numbers per block (more only where one class needs it).
+
+    In that order neighbours have similar sizes, which limits padding: a block ends before sizes more than double.
+    """
+    sizes = torch.bincount(ids)
+    by_class = torch.sort(ids, stable=True).indices
+    starts = sizes.cumsum(0) - sizes
+    ordered = torch.sort(sizes, stable=True)
+    counts = ordered.values.tolist()
+    first = 0
+    while first < len(counts):
+        last = _block_end(counts, first, x.shape[1])
+        classes, width = ordered.indices[first:last], counts[last - 1]
+        offset = torch.arange(width, device=x.device)
+        real = offset < sizes[classes][:, None]
+        position = torch.where(real, starts[classes][:, None] + offset, 0)
+        yield ClassBlock(classes, x[by_class[position]].double() * real[..., None], real)
+        first = last
+
+
+def class_sums(x: Tensor, ids: Tensor, count: int) -> Tensor:
+    """(C, d) float64 sums of the rows of each class, added in index order: the same on every run, also on a GPU."""
+    order = torch.sort(ids, stable=True).indices
+    sizes = torch.bincount(ids, minlength=count)
+    return torch.nn.functional.embedding_bag(order, x.double(), sizes.cumsum(0) - sizes, mode="sum")
+
+
+def _block_end(counts: list[int], first: int, dim: int) -> int:
+    like = bisect_right(counts, 2 * counts[first])
+    width = counts[like - 1]
+    return min(like, first + max(1, _VALUES // (width * max(dim, width))))

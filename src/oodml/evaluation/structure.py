@@ -1,4 +1,4 @@
-"""The shape of an embedding space, apart from any retrieval score.
+"""The structure of an embedding space: density, spectral decay, uniformity, alignment.
 
 `pi_intra`, `pi_inter`, `pi_ratio` and `rho` are the measures of Roth et al. (2020), "Revisiting training strategies
 and generalization performance in deep metric learning"; `uniformity` and `alignment` those of Wang & Isola (2020).
@@ -16,10 +16,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from oodml._errors import OodmlError, unknown_name
-from oodml.evaluation._class_blocks import class_blocks, class_sums
 from oodml.evaluation._inputs import as_tensors
 from oodml.evaluation.scores import Scores
-from oodml.evaluation.spectrum import Direction, class_spectra, spectral_decay, spectrum
+from oodml.evaluation.spectrum import Direction, class_blocks, class_spectra, class_sums, spectral_decay, spectrum
 
 METRICS = ("pi_intra", "pi_inter", "pi_ratio", "rho", "uniformity", "alignment")
 Metric = Literal["euclidean", "cosine"]
@@ -47,12 +46,12 @@ def structure(
 ) -> Scores:
     """Density, spectral decay, uniformity and alignment of labelled embeddings.
 
-    - `pi_intra`: mean distance of two images of a class, averaged over classes with two images or more.
+    - `pi_intra`: mean distance between two images of one class, averaged over classes with two images or more.
     - `pi_inter`: mean distance of two class centres (means of the embeddings as given).
-    - `pi_ratio`: pi_intra / pi_inter; the papers find that higher (less compressed classes) goes with better transfer.
+    - `pi_ratio`: pi_intra / pi_inter; the papers find that higher (less compressed classes) comes with better transfer.
     - `rho`: spectral decay KL(U ‖ singular values); see `oodml.evaluation.spectrum`.
     - `uniformity`: log of the mean over pairs of exp(−2‖x−y‖²); `alignment`: mean over pairs of one class of ‖x−y‖².
-      Both are defined on the unit sphere and computed on L2-normalised embeddings, whatever `normalise` says.
+      Both are defined on the unit sphere and always computed on L2-normalised embeddings.
 
     Args:
         embeddings: (N, d) array or tensor on any device.
@@ -64,8 +63,8 @@ def structure(
         per_class: add `rho_class`, the mean of ρ over the classes' own singular values (supplement E).
 
     Returns:
-        A dict of floats with `.notes` on what was left out. What the set cannot define (no class with two images, a
-        single class) is NaN, with a warning and a note.
+        A dict of floats with `.notes` on what was left out. Values that are undefined for the set (no class with two
+        images, a single class) are NaN, with a warning and a note.
     """
     x, ids, _ = as_tensors(embeddings, labels)
     if metric not in ("euclidean", "cosine"):

@@ -1,4 +1,4 @@
-"""Verification: error rates of "same class if nearer than a threshold", which practitioners set and shift breaks.
+"""Verification: error rates of "same class if nearer than a threshold".
 
 Over all pairs of two different images, the false match rate FMR(τ) is the share of different-class pairs with a
 distance below τ, the false non-match rate FNMR(τ) the share of same-class pairs with a distance of τ or more.
@@ -11,19 +11,33 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from oodml._errors import OodmlError
-from oodml.evaluation._inputs import as_class_ids, as_embeddings, as_tensors
-from oodml.evaluation._pairs import PairSet, count_below, different_at_ranks, pair_set
+from oodml.evaluation._inputs import as_embeddings, as_joint_ids, as_tensors
 from oodml.evaluation.scores import Scores
 
 FALSE_MATCH_RATES = (1e-1, 1e-2, 1e-3, 1e-4)
+_TILE = {"cpu": 2048, "cuda": 8192}
+_RADIX = 16  # bits of a distance found in one pass over the pairs
+
+
+class PairSet(NamedTuple):
+    """Rows and columns sorted by class, so that same-class pairs lie in few tiles. `one_set`: each pair counts once."""
+
+    rows: Tensor
+    row_ids: Tensor
+    columns: Tensor
+    column_ids: Tensor
+    one_set: bool
+    same: int
+    different: int
 
 
 def fnmr_at_fmr(
@@ -71,9 +85,9 @@ def threshold_drift(
     Returns a dict with
         `threshold`: the largest distance threshold whose false match rate on the first set is at most `fmr`;
         `fmr`, `fnmr`: the rates it gives on the first set;
-        `other_fmr`, `other_fnmr`: the rates it really gives on the other set;
-        `other_threshold`, `other_fnmr_refit`: threshold and false non-match rate had it been set on the other set:
-        they tell a threshold that drifted (refitting helps) from classes that are harder (it does not).
+        `other_fmr`, `other_fnmr`: the rates it gives on the other set;
+        `other_threshold`, `other_fnmr_refit`: threshold and false non-match rate if it is set on the other set. If
+        refitting helps, the threshold drifted; if it does not, the classes are harder.
     """
     _check_rate(fmr)
     first = _pairs(embeddings, labels, None, None, normalise)
@@ -81,7 +95,7 @@ def threshold_drift(
     if first.rows.shape[1] != other.rows.shape[1]:
         sizes = f"{first.rows.shape[1]} and {other.rows.shape[1]}"
         raise OodmlError(
-            f"The two sets have embeddings of {sizes} dimensions; a threshold carries over only within one model."
+            f"The two sets have embeddings of {sizes} dimensions; a threshold is valid within one model only."
         )
     names = ("threshold", "fmr", "fnmr", "other_fmr", "other_fnmr", "other_threshold", "other_fnmr_refit")
     if _undefined(first) or _undefined(other):
@@ -104,17 +118,8 @@ def _pairs(embeddings: Any, labels: Any, gallery: Any, gallery_labels: Any, norm
         raise OodmlError(
             f"Embeddings have {x.shape[1]} dimensions, the gallery {y.shape[1]}; both must come from one model."
         )
-    joined = [*_listed(labels, len(x), "embeddings"), *_listed(gallery_labels, len(y), "gallery")]
-    ids, _ = as_class_ids(joined, x.device)
-    x, y = _scaled(x, normalise), _scaled(y.to(x), normalise)
-    return pair_set(x, ids[: len(x)], y, ids[len(x) :])
-
-
-def _listed(labels: Any, count: int, what: str) -> list:
-    listed = labels.tolist() if hasattr(labels, "tolist") else list(labels)
-    if len(listed) != count:
-        raise OodmlError(f"{count} {what} but {len(listed)} labels: give exactly one label to each row of {what}.")
-    return listed
+    ids, gallery_ids, _ = as_joint_ids(labels, gallery_labels, len(x), len(y), x.device)
+    return pair_set(_scaled(x, normalise), ids, _scaled(y.to(x), normalise), gallery_ids)
 
 
 def _scaled(x: Tensor, normalise: bool) -> Tensor:
@@ -133,7 +138,7 @@ def _rates(pairs: PairSet, threshold: float) -> tuple[float, float]:
 
 
 def _rank(fmr: float, pairs: PairSet) -> int:
-    """⌊fmr · D⌋ with the rate as it is written in decimals: .29 of 100 pairs are 29, not 28.999…"""
+    """⌊fmr · D⌋ with the rate as written in decimals: 0.29 of 100 pairs are 29, not 28.999…"""
     return int(Fraction(str(fmr)) * pairs.different)
 
 
@@ -146,10 +151,110 @@ def _undefined(pairs: PairSet) -> bool:
 
 def _check_rate(fmr: float) -> None:
     if not 0 < fmr < 1:
-        raise OodmlError(f"A false match rate of {fmr} is asked; give a fraction between 0 and 1, such as 1e-3.")
+        raise OodmlError(f"The false match rate {fmr} is invalid: give a fraction between 0 and 1, such as 1e-3.")
 
 
 def _short(rate: float) -> str:
-    """1e-3 for .001, 2.5e-2 for .025."""
+    """1e-3 for 0.001, 2.5e-2 for 0.025."""
     mantissa, exponent = f"{rate:e}".split("e")
     return f"{float(mantissa):g}e{int(exponent)}"
+
+
+def pair_set(x: Tensor, ids: Tensor, gallery: Tensor | None = None, gallery_ids: Tensor | None = None) -> PairSet:
+    """Unordered pairs within `x`, or all pairs of a row of `x` and a row of `gallery` (class ids shared)."""
+    one_set = gallery is None or gallery_ids is None
+    y, y_ids = (x, ids) if gallery is None or gallery_ids is None else (gallery, gallery_ids)
+    mean = y.mean(dim=0)  # small numbers lose less in ‖x‖² + ‖y‖² − 2x·y
+    classes = int(max(ids.max(), y_ids.max())) + 1
+    sizes, y_sizes = torch.bincount(ids, minlength=classes), torch.bincount(y_ids, minlength=classes)
+    same = int((sizes * (sizes - 1) // 2 if one_set else sizes * y_sizes).sum())
+    total = len(x) * (len(x) - 1) // 2 if one_set else len(x) * len(y)
+    order, y_order = torch.sort(ids, stable=True).indices, torch.sort(y_ids, stable=True).indices
+    rows, row_ids = x[order] - mean, ids[order]
+    columns, column_ids = (rows, row_ids) if one_set else (y[y_order] - mean, y_ids[y_order])
+    return PairSet(rows, row_ids, columns, column_ids, one_set, same, total - same)
+
+
+def count_below(pairs: PairSet, thresholds: Sequence[float], same: bool) -> list[int]:
+    """How many pairs of one kind have a squared distance below each threshold."""
+    edges = pairs.rows.new_tensor(thresholds)
+    counts = torch.zeros(len(thresholds), dtype=torch.int64, device=edges.device)
+    for squared in _tiles(pairs, same):
+        near = squared[squared < edges.max()]
+        counts += torch.stack([(near < edge).sum() for edge in edges])
+    return counts.tolist()
+
+
+def different_at_ranks(pairs: PairSet, ranks: Sequence[int]) -> list[float]:
+    """The squared distances at 0-based `ranks` among different-class pairs in rising order; +inf past the last.
+
+    Radix selection: positive floats are ordered like the integers that share their bits. Each pass over the pairs
+    counts, for every rank still open, the next 16 bits among the distances whose higher bits are settled: two passes
+    for float32, whatever N is, exact under ties.
+    """
+    bits = 31 if pairs.rows.dtype == torch.float32 else 63
+    ranks = list(ranks)
+    found = {rank: (0, rank) for rank in ranks if rank < pairs.different}  # rank → settled bits, rank within them
+    while bits > 0 and found:
+        shift = max(0, bits - _RADIX)
+        histograms = _histograms(pairs, {prefix for prefix, _ in found.values()}, bits, shift)
+        for rank, (prefix, within) in found.items():
+            below = histograms[prefix].cumsum(0)
+            digit = min(int(torch.searchsorted(below, within, right=True)), len(below) - 1)
+            before = int(below[digit - 1]) if digit else 0
+            found[rank] = ((prefix << (bits - shift)) | digit, within - before)
+        bits = shift
+    return [_float_of(found[rank][0], pairs.rows.dtype) if rank in found else math.inf for rank in ranks]
+
+
+def _histograms(pairs: PairSet, prefixes: set[int], bits: int, shift: int) -> dict[int, Tensor]:
+    """For each prefix: how often each value of the next bits occurs among distances that start with it."""
+    width = 1 << (bits - shift)
+    integer = torch.int32 if pairs.rows.dtype == torch.float32 else torch.int64
+    counts = {prefix: torch.zeros(width, dtype=torch.int64, device=pairs.rows.device) for prefix in prefixes}
+    beyond = (max(prefixes) + 1) << bits
+    for squared in _tiles(pairs, same=False):
+        keys = squared.view(integer).flatten()
+        if beyond > torch.iinfo(integer).max:  # the first pass: every key counts, +inf above all finite ones
+            counts[0] += torch.bincount(keys >> shift, minlength=width)
+            continue
+        keys = keys[keys < beyond]
+        for prefix in prefixes:
+            mine = keys[(keys >> bits) == prefix]
+            counts[prefix] += torch.bincount((mine >> shift) & (width - 1), minlength=width)
+    return counts
+
+
+def _tiles(pairs: PairSet, same: bool) -> Iterator[Tensor]:
+    """Tiles of squared distances, +inf where a pair is of the other kind; tiles without the wanted kind are skipped."""
+    side = _TILE.get(pairs.rows.device.type, 4096)
+    row_norms, column_norms = pairs.rows.square().sum(dim=1), pairs.columns.square().sum(dim=1)
+    row_ends, column_ends = _ends(pairs.row_ids, side), _ends(pairs.column_ids, side)
+    smallest = torch.finfo(pairs.rows.dtype).tiny  # instead of 0, whose sign bit may be set
+    for i, (row_first, row_last) in enumerate(row_ends):
+        rows = slice(i * side, (i + 1) * side)
+        for j in range(i if pairs.one_set else 0, len(column_ends)):
+            column_first, column_last = column_ends[j]
+            shared = row_first <= column_last and column_first <= row_last
+            uniform = row_first == row_last == column_first == column_last
+            if (same and not shared) or (not same and uniform):
+                continue
+            columns = slice(j * side, (j + 1) * side)
+            squared = torch.addmm(column_norms[columns], pairs.rows[rows], pairs.columns[columns].T, alpha=-2)
+            squared.add_(row_norms[rows, None]).clamp_(min=smallest)
+            if shared:
+                wanted = (pairs.row_ids[rows, None] == pairs.column_ids[columns]) == same
+                wanted = wanted.triu(1) if pairs.one_set and i == j else wanted
+                squared.masked_fill_(~wanted, torch.inf)
+            yield squared
+
+
+def _ends(ids: Tensor, side: int) -> list[tuple[int, int]]:
+    """First and last class of each tile's rows; the ids are sorted."""
+    firsts, lasts = ids[::side], torch.cat([ids[side - 1 :: side], ids[-1:]])[: len(ids[::side])]
+    return list(zip(firsts.tolist(), lasts.tolist(), strict=True))
+
+
+def _float_of(bits: int, dtype: torch.dtype) -> float:
+    integer = torch.int32 if dtype == torch.float32 else torch.int64
+    return float(torch.tensor(bits, dtype=integer).view(dtype))

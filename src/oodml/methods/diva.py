@@ -38,9 +38,9 @@ class DiVA(Method):
         L = L_discriminative + α (L_self + L_shared + L_intra) − ρ Σ_k r(R(φ), R(φ_k))
 
     Discriminative: the `base` loss. Shared: the base loss on triplets of three classes (`sharing`: the modes of the
-    miner `shared`). Intra: the base loss on triplets within a class, drawn with replacement, so that two pictures a
+    miner `shared`). Intra: the base loss on triplets within a class, drawn with replacement, so that two images a
     class are enough (`intra="permuted"`: under permuted labels, as in the code behind ooDML). Self: momentum contrast
-    of two views of a picture against a `queue` of earlier batches, temperature τ, momentum m, the negatives' logits
+    of two views of an image against a `queue` of earlier batches, temperature τ, momentum m, the negatives' logits
     weighted by their distance (`weighting`: for each "query", or over the "batch" as coded at first). r is the squared
     correlation of φ with what a regressor (`hidden` wide) predicts from each other embedding, with
     reversed gradients as in `sharing`.
@@ -52,7 +52,7 @@ class DiVA(Method):
     With train="head" the second view is a cached one and only the head has a slow copy.
     """
 
-    mixable = False  # the second view of a picture is not mixed
+    mixable = False  # the second view of an image is not mixed
 
     def __init__(
         self,

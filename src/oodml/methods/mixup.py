@@ -40,7 +40,7 @@ class Mixup(Wrapper):
         L = λ L_base(x^λ, y) + (1 − λ) L_base(x^λ, y'),    x^λ = λ x + (1 − λ) x',    λ ~ Beta(α, α) for each batch
 
     x', y' are the batch in random order. `layers` says what is mixed: the pooled "features" (the default; with
-    train="head" the cached ones), the "input" pictures, what the backbone gives between its "stages", or several of
+    train="head" the cached ones), the "input" images, what the backbone gives between its "stages", or several of
     these: each step draws one place among the input, the ends of all stages but the last, and the features, as far as
     they are named. Revisiting's supplement H finds that it compresses the spectrum of the embedding and lowers recall
     on unseen classes: a contrast to `rho`, not an improvement.
@@ -69,7 +69,7 @@ class Mixup(Wrapper):
     def check(self, embedding_dim: int, train: str) -> None:
         super().check(embedding_dim, train)
         if train == "head" and set(self.layers) - {"features"}:
-            raise OodmlError("With train='head' there are cached features and no pictures to mix: layers='features'.")
+            raise OodmlError("With train='head' there are cached features and no images to mix: layers='features'.")
 
     def describe(self) -> str:
         return "The method 'mixup'"
@@ -99,7 +99,7 @@ class Mixup(Wrapper):
     def draw(self, batch: Batch, layer: str) -> Mixture:
         """λ by the inverse of its distribution function, and a random order.
 
-        Pictures and maps stay with their process, so their order is one of a process's share, the same in every share.
+        Images and maps stay with their process, so their order is one of a process's share, the same in every share.
         """
         device, size = batch.labels.device, len(batch.labels)
         place = uniforms(1, device, self.context.generator) * (_NODES - 1)

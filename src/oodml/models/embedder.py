@@ -1,4 +1,4 @@
-"""The embedder: backbone, pooling and named heads, for images or for cached features alike."""
+"""The embedder: backbone, pooling and named heads, for images or for cached features."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class Pooled(NamedTuple):
             return self.avg
         if pooling.startswith("windows:"):
             if self.windows is None:
-                raise OodmlError("These features hold no windows of the feature map: they were pooled before.")
+                raise OodmlError("These features have no windows of the feature map: they were pooled before.")
             return self.windows
         if self.max is None:
-            raise OodmlError("These features hold no maximum: no head of this embedder asked for 'avg+max' pooling.")
+            raise OodmlError("These features have no maximum: no head of this embedder has 'avg+max' pooling.")
         return self.avg + self.max
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Pooled:
@@ -40,7 +40,7 @@ class Pooled(NamedTuple):
 
 
 class Outputs(NamedTuple):
-    """What one pass gives: pooled features and the raw (not normalised) output of every head."""
+    """Pooled features and the raw (not normalised) output of every head."""
 
     features: Pooled
     heads: dict[str, Tensor]
@@ -52,10 +52,9 @@ BACKBONE = "backbone"  # the `part` of the backbone's parameter group
 class Embedder(nn.Module):
     """Images (b, 3, h, w) in [0, 1], or cached pooled features (b, D), to `Outputs`.
 
-    Cached features with the maximum beside the average are (b, 2D). Two hooks keep the methods free of machinery:
-    `gather` turns one process's features into those of the whole batch, and `chunk` bounds memory by computing the
-    backbone `chunk` images at a time and once more in the backward pass (gradient caching: the same loss and
-    gradients as the full batch, the memory of one chunk).
+    Cached features with average and maximum are (b, 2D). `gather` turns the features of one process into those of the
+    whole batch. `chunk` limits memory: the backbone computes `chunk` images at a time, and again in the backward pass
+    (gradient caching: the loss and gradients of the full batch, the memory of one chunk).
     """
 
     feature_scale: Tensor
@@ -99,12 +98,12 @@ class Embedder(nn.Module):
         return Pooled(average, rest)
 
     def apply_heads(self, pooled: Pooled, names: Iterable[str] | None = None) -> Outputs:
-        """The heads' raw outputs on given features; `names` restricts them."""
+        """The heads' raw outputs on given features, of all heads or of those in `names`."""
         chosen = self.heads.keys() if names is None else names
         return Outputs(pooled, {n: self.heads[n](pooled.of(self.specs[n].pooling)) for n in chosen})
 
     def _image_features(self, images: Tensor) -> Tensor:
-        """Backbone and pooling: the average, then the maximum and the windows where a head asks for them."""
+        """Backbone and pooling: the average, then the maximum and the windows if a head reads them."""
         with torch.no_grad() if self.backbone_frozen else nullcontext():
             if self.chunk is None or not torch.is_grad_enabled() or self.backbone_frozen:
                 return self._pool_maps(images)
@@ -114,7 +113,7 @@ class Embedder(nn.Module):
     def _pool_maps(self, images: Tensor) -> Tensor:
         with torch.autocast(images.device.type, dtype=self.autocast, enabled=self.autocast is not None):
             maps = self.backbone(images)
-        # Heads and losses never work in half precision.
+        # Heads and losses are never computed in half precision.
         exact = maps.dtype if maps.dtype == torch.float64 else torch.float32
         parts = [maps.mean((2, 3), dtype=exact)]
         if self.needs_max:
@@ -129,7 +128,7 @@ class Embedder(nn.Module):
         return torch.cat(parts, 1) if len(parts) > 1 else parts[0]
 
     def test_weights(self, backbone: bool) -> dict[str, Tensor]:
-        """The tensors a trained embedder keeps: test-time heads only, the backbone on request."""
+        """The tensors that a trained embedder keeps: those of test-time heads, and of the backbone if asked for."""
         kept = tuple(f"heads.{name}." for name, head in self.specs.items() if head.test)
         wanted = (*kept, "feature_scale", *(("backbone.",) if backbone else ()))
         return {key: value for key, value in self.state_dict().items() if key.startswith(wanted)}

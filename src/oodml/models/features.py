@@ -1,32 +1,35 @@
-"""Features of a whole data set, computed once."""
+"""Features of a whole dataset, computed once and kept on disk: one file per view, named by all that they depend on."""
 
 from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
 from torch import Tensor, nn
 
-from oodml._devices import pick_device
 from oodml._errors import OodmlError, unknown_name
-from oodml._files import exclusive
+from oodml._files import atomic_file, cache_root, exclusive
+from oodml._machine import pick_device
 from oodml._progress import stage
-from oodml.models._engines import make_engine
-from oodml.models._feature_cache import feature_file, read_features, write_features
 from oodml.models.backbones import Backbone, make_backbone
+from oodml.models.engines import make_engine
 
 if TYPE_CHECKING:
     from oodml.data import Dataset
 
-SMALLEST_INPUT = 64  # ImageNet networks shrink their input 32-fold: a 32-pixel glyph would leave a single cell
-LARGEST_INPUT = 1024  # beyond what any backbone was trained on; what a batch takes grows with its square
+SMALLEST_INPUT = 64  # ImageNet networks reduce their input 32-fold: a 32-pixel glyph would give a 1 × 1 map
+LARGEST_INPUT = 1024  # larger than any backbone was trained on; memory grows with its square
 POOLINGS = ("avg", "avg+max")
+_FORMAT = 1  # of the files; raise it when the way features are computed changes their values
 
 
 def extract_features(
@@ -43,20 +46,19 @@ def extract_features(
     cache: bool = True,
     quiet: bool = False,
 ) -> np.ndarray:
-    """Pooled, unnormalised features of every picture: (N, D) float32, in the data set's order.
+    """Pooled, unnormalised features of every image: (N, D) float32, in the dataset's order.
 
-    Pictures go through the evaluation transform of the data set. With `views=v` the result is (1 + v, N, D): the
-    evaluation view, then v augmented ones (the data set's training transform with crops of `crop_scale`, drawn from
+    Images go through the evaluation transform of the dataset. With `views=v` the result is (1 + v, N, D): the
+    evaluation view, then v augmented ones (the dataset's training transform with crops of `crop_scale`, drawn from
     `seed`; view i is the same whatever v is).
 
-    backbone    a name for `make_backbone`, or a `Backbone` (which is left as it was)
-    size        side of the pictures the backbone sees; default: the data set's, but at least 64
-    crop_scale  share of the picture's area an augmented view shows; None: the data set's own
-    pooling     "avg", or "avg+max" for the average and behind it the maximum (2D numbers a picture)
+    backbone    a name for `make_backbone`, or a `Backbone`, which is not changed
+    size        side of the images the backbone sees; default: the dataset's, but at least 64
+    crop_scale  share of the image's area an augmented view shows; None: the dataset's own
+    pooling     "avg", or "avg+max" for the average followed by the maximum (2D numbers per image)
     cache       keep every view on disk, by data, backbone, weights, transform, size and pooling
 
-    On a CPU it uses OpenVINO where that is installed (`pip install openvino`), torch otherwise; the progress bar
-    says which.
+    On a CPU it uses OpenVINO if that is installed (`pip install openvino`), else torch; the progress bar names it.
     """
     _check(ds, views, size, batch_size, pooling)
     check_weights(backbone, weights)
@@ -79,7 +81,7 @@ def extract_features(
         return np.stack([found[view] for view in wanted]) if views else found[0]
     facts = [job.facts(view) for view in wanted]
     files = [feature_file(each) for each in facts]
-    found = _kept(files, wanted, len(ds))  # without the lock: finished features also serve from a read-only disk
+    found = _kept(files, wanted, len(ds))  # without the lock: finished features are read from a read-only disk too
     if len(found) < len(wanted):
         with exclusive(files[0].with_suffix(".lock")):  # of two processes that start together one computes, one reads
             found |= _kept(files, [view for view in wanted if view not in found], len(ds))
@@ -90,11 +92,11 @@ def extract_features(
 
 
 def check_weights(backbone: str | Backbone, weights: str | Path | None) -> None:
-    """Refuse a file of weights beside a backbone that has its own."""
+    """Raise for a file of weights given with a backbone that has weights already."""
     if weights is not None and isinstance(backbone, Backbone):
         raise OodmlError(
-            f"weights={str(weights)!r} would not be read: the backbone at hand, {backbone.name!r}, has its own. Leave "
-            "weights out, or give the backbone by its name."
+            f"weights={str(weights)!r} would not be read: the backbone {backbone.name!r} is given with its weights. "
+            "Leave weights out, or give the backbone by its name."
         )
 
 
@@ -122,7 +124,7 @@ class _Job:
         """Everything the features of a view depend on."""
         transform = asdict(self.ds.transforms)
         if view == 0 or self.ds.transforms.cache_side is None:
-            del transform["cache_side"]  # decides nothing
+            del transform["cache_side"]  # has no effect
         facts: dict[str, Any] = {
             "data": self.ds.fingerprint,
             "transform": transform,
@@ -145,8 +147,8 @@ class _Job:
         images = load_images(self.ds, self.device, quiet=self.quiet)
         if len(images) != len(self.ds):
             raise OodmlError(
-                f"{len(self.ds) - len(images)} pictures of {self.ds.name!r} cannot be read, and features must match "
-                "its labels row by row. Repair them, or go on without: ds = oodml.data.load_images(ds).dataset."
+                f"{len(self.ds) - len(images)} images of {self.ds.name!r} cannot be read, and features must match "
+                "its labels row by row. Repair them, or leave them out: ds = oodml.data.load_images(ds).dataset."
             )
         engine = make_engine(_Pooled(self.model, self.pooling), self.device, self.size, self.quiet)
         batches = np.split(np.arange(len(self.ds)), range(self.batch_size, len(self.ds), self.batch_size))
@@ -155,18 +157,18 @@ class _Job:
                 generator = torch.Generator(self.device).manual_seed(_view_seed(self.seed, view))
                 parts = []
                 for rows in batches:
-                    pictures = (
+                    batch = (
                         images.train_view(rows, generator, crop_scale=self.crop_scale, size=self.size)
                         if view > 0
                         else images.eval_view(rows, size=self.size)
                     )
-                    parts.append(engine(pictures))
+                    parts.append(engine(batch))
                     advance(len(rows))
                 yield view, torch.cat(parts).cpu().numpy()
 
 
 class _Pooled(nn.Module):
-    """A backbone with pooling on top: (b, D), or (b, 2D) with the maximum behind the average."""
+    """A backbone with pooling on top: (b, D), or (b, 2D) with the maximum after the average."""
 
     def __init__(self, backbone: Backbone, pooling: str) -> None:
         super().__init__()
@@ -185,12 +187,40 @@ def _view_seed(seed: int, view: int) -> int:
 
 def _check(ds: Dataset, views: int, size: int | None, batch_size: int, pooling: str) -> None:
     if len(ds) == 0:
-        raise OodmlError(f"The data set {ds.name!r} has no pictures to compute features of.")
+        raise OodmlError(f"The dataset {ds.name!r} has no images to compute features of.")
     if views < 0:
         raise OodmlError(f"views is a number of augmented copies, 0 or more; got {views}.")
     if batch_size < 1:
         raise OodmlError(f"batch_size must be at least 1, got {batch_size}.")
     if size is not None and not 8 <= size <= LARGEST_INPUT:
-        raise OodmlError(f"size is the side of the pictures in pixels, 8 to {LARGEST_INPUT:,}; got {size}.")
+        raise OodmlError(f"size is the side of the images in pixels, 8 to {LARGEST_INPUT:,}; got {size}.")
     if pooling not in POOLINGS:
         raise unknown_name("pooling", pooling, POOLINGS)
+
+
+def feature_file(facts: Mapping[str, Any]) -> Path:
+    """The file of features that depend on `facts` and on nothing else."""
+    text = json.dumps({"format": _FORMAT, **facts}, sort_keys=True)
+    return cache_root() / "features" / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.safetensors"
+
+
+def write_features(path: Path, features: np.ndarray, facts: Mapping[str, Any]) -> None:
+    """Write features with their checksum and the facts."""
+    metadata = {"sha256": _checksum(features), "facts": json.dumps(facts, sort_keys=True)}
+    with atomic_file(path) as temporary:
+        save_file({"features": features}, temporary, metadata=metadata)
+
+
+def read_features(path: Path, images: int) -> np.ndarray | None:
+    """The features in `path` (N, D); None if there is no file or if it is damaged."""
+    try:
+        with safe_open(path, framework="np") as file:
+            features, metadata = file.get_tensor("features"), file.metadata() or {}
+    except (OSError, SafetensorError, ValueError):
+        return None
+    intact = features.shape[:1] == (images,) and metadata.get("sha256") == _checksum(features)
+    return features if intact else None
+
+
+def _checksum(features: np.ndarray) -> str:
+    return hashlib.sha256(np.ascontiguousarray(features).data).hexdigest()

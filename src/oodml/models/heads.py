@@ -1,4 +1,4 @@
-"""Embedding heads: what stands between pooled features and an embedding."""
+"""Embedding heads: from pooled features to an embedding."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def make_head(head: Head, feature_dim: int) -> nn.Module:
         if head.dim != feature_dim:
             raise OodmlError(
                 f"A head without layers gives the {feature_dim} pooled features as they are, not {head.dim} numbers: "
-                f"ask for dim={feature_dim}, or for at least one layer."
+                f"use dim={feature_dim}, or at least one layer."
             )
         return nn.Identity()
     hidden = head.hidden or head.dim

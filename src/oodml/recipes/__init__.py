@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from importlib import resources
 from typing import Any
 
@@ -23,15 +23,18 @@ METHODS: Mapping[str, Fill] = {
     "rho": revisiting.rho,
     "s2sd": s2sd.s2sd,
     "distil": s2sd.distil,
-    "sharing": sharing.sharing,
     "diva": oodml.diva,
     "uniform_prior": oodml.uniform_prior,
 }
-_RECIPES = {
-    each.name: replace(each, methods={**METHODS, **each.methods})
-    for paper in (revisiting, s2sd, oodml, sharing)
-    for each in paper.RECIPES
-}
+
+
+def _with_methods(each: Recipe) -> Recipe:
+    """A protocol with the numbers of all methods; `sharing` samples φ* up to the protocol's own cut."""
+    cut = partial(sharing.sharing, upper=each.miners["distance"]["upper"])
+    return replace(each, methods={**METHODS, "sharing": cut, **each.methods})
+
+
+_RECIPES = {each.name: _with_methods(each) for paper in (revisiting, s2sd, oodml, sharing) for each in paper.RECIPES}
 
 
 def recipes() -> list[str]:

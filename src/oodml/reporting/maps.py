@@ -10,6 +10,7 @@ from oodml._errors import OodmlError
 from oodml.data import Dataset, load_dataset
 from oodml.reporting.chart import Chart, Series, View
 from oodml.reporting.material import Material
+from oodml.reporting.split_figures import tsne
 from oodml.study.splits import split_features
 
 _POINTS = 1200  # pictures on a map; t-SNE of more takes longer than the rest of the report
@@ -31,19 +32,9 @@ def map_charts(material: Material) -> tuple[list[Chart], list[str]]:
     except OodmlError as error:
         return [], [f"No maps of the splits: {error}"]
     order = np.random.default_rng(0).permutation(len(sample))[:_POINTS]
-    place = flat(features[order])
+    place = tsne(features[order])
     chosen = {"easy": splits[0], "medium": splits[len(splits) // 2], "hard": splits[-1]}
     return [_map(level, split, sample, order, place) for level, split in chosen.items()], []
-
-
-def flat(features: np.ndarray) -> np.ndarray:
-    """t-SNE of the leading principal components; the same places every time."""
-    from sklearn.decomposition import PCA
-    from sklearn.manifold import TSNE
-
-    few = PCA(min(30, *features.shape), random_state=0).fit_transform(features)
-    perplexity = min(30.0, (len(few) - 1) / 3)
-    return TSNE(perplexity=perplexity, init="pca", max_iter=500, random_state=0).fit_transform(few)
 
 
 def _map(level: str, split: dict[str, Any], sample: Dataset, order: np.ndarray, place: np.ndarray) -> Chart:

@@ -19,9 +19,9 @@ from oodml._files import atomic_file
 from oodml.data import Dataset
 from oodml.reporting.chart import COLOURS, Chart, Series, View
 from oodml.reporting.gallery import thumbnails
-from oodml.reporting.maps import flat
 from oodml.reporting.page import Section, page_html
 from oodml.reporting.printed import picture_of, save_figure, write_figures
+from oodml.reporting.split_figures import tsne
 
 CLASSES = len(COLOURS)  # on a map: as many as have a colour of their own
 A_CLASS = 30  # pictures of a class on a map
@@ -155,7 +155,7 @@ def _map_charts(shown: Shown) -> list[Chart]:
     framed = [_framed(dataset, int(i), COLOURS[colour_of[dataset.labels[i]]]) for i in images]
     charts = []
     for number, (space, embeddings) in enumerate(shown.rows.items()):
-        place = flat(embeddings[shown.mapped])
+        place = tsne(embeddings[shown.mapped])
         series = []
         for label, style in colour_of.items():
             here = np.flatnonzero(labels == label)

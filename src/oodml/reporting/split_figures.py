@@ -105,20 +105,28 @@ def _has_umap() -> bool:
 def project(features: np.ndarray, method: str = "auto", seed: int = 0) -> tuple[str, np.ndarray]:
     """(N, 2) positions of the rows on a map, and the method that made it."""
     check_projection(method)
-    from sklearn.decomposition import PCA
-
-    width = min(50, *features.shape)
     if method == "pca" or min(features.shape) <= 2 or len(features) < 10:
-        return "pca", PCA(min(2, width), random_state=seed).fit_transform(features)
-    reduced = PCA(width, random_state=seed).fit_transform(features)  # without the dimensions that hold noise
+        return "pca", _principal(features, 2, seed)
     if method == "umap" or (method == "auto" and _has_umap()):
         import umap
 
-        return "umap", umap.UMAP(random_state=seed, n_jobs=1).fit_transform(reduced)
+        return "umap", umap.UMAP(random_state=seed, n_jobs=1).fit_transform(_principal(features, 50, seed))
+    return "tsne", tsne(features, seed)
+
+
+def tsne(features: np.ndarray, seed: int = 0) -> np.ndarray:
+    """(N, 2) t-SNE of the leading principal components; equal for equal seeds. The maps of the report use it too."""
     from sklearn.manifold import TSNE
 
-    perplexity = min(30.0, (len(features) - 1) / 3)
-    return "tsne", TSNE(2, init="pca", perplexity=perplexity, random_state=seed).fit_transform(reduced)
+    few = _principal(features, 30, seed)
+    perplexity = min(30.0, (len(few) - 1) / 3)
+    return TSNE(perplexity=perplexity, init="pca", max_iter=500, random_state=seed).fit_transform(few)
+
+
+def _principal(features: np.ndarray, dimensions: int, seed: int) -> np.ndarray:
+    from sklearn.decomposition import PCA
+
+    return PCA(min(dimensions, *features.shape), random_state=seed).fit_transform(features)
 
 
 def _shade_stages(axes: Any, progression: Sequence[Mapping[str, Any]], at_start: int, top: float) -> None:

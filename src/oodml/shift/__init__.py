@@ -1,6 +1,6 @@
 """Measure, build and control the shift between train and test classes: arrays in, numbers and class lists out."""
 
-from oodml._split import Split, Splits, as_split, check_names, load_splits, save_splits, split_address
+from oodml._split import Split, Splits, as_split, as_splits, check_names, load_splits, save_splits, split_address
 from oodml.shift.builder import build_splits, with_validation
 from oodml.shift.episodes import episode_indices, make_episodes, resolve_episodes
 from oodml.shift.frechet import fid
@@ -30,6 +30,7 @@ __all__ = [
     "across_datasets",
     "agreement",
     "as_split",
+    "as_splits",
     "build_splits",
     "check_names",
     "episode_indices",

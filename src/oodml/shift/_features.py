@@ -18,11 +18,11 @@ def feature_rows(features: Any, name: str = "features", at_least: int = 1) -> np
     if hasattr(features, "detach"):
         features = features.detach().cpu()
         half = features.is_floating_point() and features.itemsize < 4
-        features = (features.float() if half else features).numpy()  # NumPy knows no bfloat16
+        features = (features.float() if half else features).numpy()  # NumPy has no bfloat16
     rows = np.asarray(features)
     if rows.ndim != 2 or not np.issubdtype(rows.dtype, np.number) or np.iscomplexobj(rows):
         raise OodmlError(
-            f"{name} must be numbers, one row an image: shape (N, D); got shape {rows.shape} of {rows.dtype}."
+            f"{name} must be numbers, one row per image: shape (N, D); got shape {rows.shape} of {rows.dtype}."
         )
     if len(rows) < at_least or rows.shape[1] == 0:
         raise OodmlError(
@@ -30,7 +30,7 @@ def feature_rows(features: Any, name: str = "features", at_least: int = 1) -> np
         )
     if not np.issubdtype(rows.dtype, np.floating):
         rows = rows.astype(np.float64)
-    with np.errstate(invalid="ignore"):  # inf − inf is NaN, which is what is looked for
+    with np.errstate(invalid="ignore"):  # inf − inf is NaN
         bad = np.flatnonzero(~np.isfinite(rows.sum(axis=1, dtype=np.float64)))
     if len(bad):
         raise OodmlError(
@@ -52,8 +52,8 @@ def same_width(a: np.ndarray, b: np.ndarray) -> None:
 class ClassFeatures:
     """Rows of features by class. Classes are sorted by name, the rows of a class by their bytes.
 
-    With the rows in canonical order, every sum adds the same numbers in the same order, so that a construction
-    gives bit for bit the same splits however the images were listed.
+    With the rows in canonical order, every sum adds the same numbers in the same order, so that a construction gives
+    bit-equal splits for any order of the images.
     """
 
     features: np.ndarray  # (N, D) as given
@@ -121,7 +121,7 @@ def _class_ids(labels: Any, class_names: Sequence[str] | None, count: int) -> tu
             f"found {present[0]!r} to {present[-1]!r}."
         )
     if len(set(class_names)) != len(class_names):
-        raise OodmlError("class_names holds a name more than once: every class needs a name of its own.")
+        raise OodmlError("class_names holds a name more than once: give every class a different name.")
     found = [str(class_names[label]) for label in present]
     by_name = np.array(sorted(range(len(found)), key=found.__getitem__))
     rank = np.empty(len(found), dtype=np.int64)

@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from oodml._blas import one_thread_if
+from oodml._machine import one_thread_if
 from oodml.shift._features import ClassFeatures
 from oodml.shift.frechet import SVD_LIMIT, Gaussian, frechet, triangle
 

@@ -11,8 +11,8 @@ from typing import Any, Literal
 import numpy as np
 
 import oodml
-from oodml._blas import one_thread_if
 from oodml._errors import OodmlError, unknown_name
+from oodml._machine import one_thread_if
 from oodml._progress import console
 from oodml._split import FID_MODES, Split, Splits, as_split
 from oodml.shift._features import ClassFeatures, group_by_class

@@ -1,12 +1,12 @@
-"""Move classes between train and test so that the two sides drift apart (ooDML, section 3.3).
+"""Move classes between train and test so that the distance of the two sides grows (ooDML, section 3.3).
 
 Swapping exchanges the classes that Eq. 2 and 3 pick: on each side those with the largest
 
     ‖μ_C − μ_own‖ − ‖μ_C − μ_other‖,
 
-classes that sit nearer to the other side than to their own. Reversed, it exchanges those with the smallest, and the
-sides come closer. Removal drops the classes nearest to the other side's mean. The walk is steered by means alone;
-the exact distance is computed at every step, and decides when to stop.
+classes nearer to the other side than to their own. Reversed, it exchanges those with the smallest, and the sides come
+closer. Removal drops the classes nearest to the other side's mean. Classes are chosen by means alone; the exact
+distance is computed at every step and decides when to stop.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ def swap(
     rest: int = 5,
     report: Report = lambda state: None,
 ) -> list[State]:
-    """Exchange `per_step` classes a step until the distance has not risen (`reverse`: fallen) for `patience` steps.
+    """Exchange `per_step` classes per step until the distance has not risen (`reverse`: fallen) for `patience` steps.
 
-    A class that was exchanged rests for `rest` steps, so that two classes do not go back and forth.
+    A class that was exchanged is not moved for `rest` steps, so that two classes do not alternate.
     Both sides keep their number of classes. Returns the steps after `start`.
     """
     sign = -1.0 if reverse else 1.0
@@ -96,9 +96,9 @@ def remove(
     least_images: float,
     report: Report = lambda state: None,
 ) -> list[State]:
-    """Drop `per_step` classes a side and step, those nearest to the other side's mean, while enough images remain.
+    """Drop `per_step` classes per side and step, those nearest to the other side's mean, while enough images remain.
 
-    Stops before fewer than `least_images` images, or two classes a side, would be left. Returns the steps taken.
+    Stops before fewer than `least_images` images, or two classes per side, would be left. Returns the steps taken.
     """
     states: list[State] = []
     state = start

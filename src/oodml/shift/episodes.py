@@ -54,8 +54,11 @@ def make_episodes(
     return replace(split, episodes={**split.episodes, shots: made})
 
 
-def episode_indices(split: Split, ds: LabelledImages, shots: int, episode: int) -> tuple[np.ndarray, np.ndarray]:
+def episode_indices(
+    split: Split | str | Path, ds: LabelledImages, shots: int, episode: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Positions of the support and of the query images of an episode in the dataset, ascending."""
+    split = as_split(split)
     if shots not in split.episodes:
         have = ", ".join(str(s) for s in split.episodes) or "none"
         raise OodmlError(

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import lapack
 
-from oodml._blas import one_thread_if
+from oodml._machine import one_thread_if
 from oodml.shift._features import feature_rows, same_width
 
 # Up to here singular values are cheap; above, eigenvalues of the squared matrix take a sixth of the time and lose
@@ -33,7 +33,7 @@ def fid(a: Any, b: Any) -> float:
     """Fréchet distance of two feature arrays.
 
     Args:
-        a, b: (N₁, D) and (N₂, D) features, one row an image (or a class mean); at least two rows each.
+        a, b: (N₁, D) and (N₂, D) features, one row per image (or class mean); at least two rows each.
 
     Returns:
         ‖μ₁ − μ₂‖² + tr(Σ₁ + Σ₂ − 2(Σ₁Σ₂)^½) ≥ 0, computed in float64, symmetric, 0 for equal sets.

@@ -1,4 +1,4 @@
-"""Kernel distance of two sets of features (KID): an unbiased second opinion beside the Fréchet distance."""
+"""Kernel distance of two sets of features (KID): an unbiased alternative to the Fréchet distance."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _BLOCK = 2048  # rows of a kernel matrix held at a time
 
 
 class KID(float):
-    """A kernel distance: a float that knows its standard error."""
+    """A kernel distance: a float with its standard error."""
 
     standard_error: float
 

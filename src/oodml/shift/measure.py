@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from oodml._errors import OodmlError, unknown_name
-from oodml._split import FID_MODES, Split
+from oodml._split import FID_MODES, Split, as_split, as_splits
 from oodml.shift._features import ClassFeatures, group_by_class
 from oodml.shift.frechet import fid
 from oodml.shift.kernel import KID, kid
@@ -42,8 +43,9 @@ class SplitDistances:
         self._test = self._train if test is None else group_by_class(*test)
         self._means: dict[int, np.ndarray] = {}
 
-    def points(self, split: Split, mode: str | None = None) -> tuple[np.ndarray, np.ndarray]:
+    def points(self, split: Split | str | Path, mode: str | None = None) -> tuple[np.ndarray, np.ndarray]:
         """The rows that are compared: class means or images of each side."""
+        split = as_split(split)
         mode = mode or split.fid_mode
         if mode not in FID_MODES:
             raise unknown_name("fid_mode", mode, FID_MODES)
@@ -52,12 +54,13 @@ class SplitDistances:
             return self._train.rows(train), self._test.rows(test)
         return self._class_means(self._train)[train], self._class_means(self._test)[test]
 
-    def fid(self, split: Split, mode: str | None = None) -> float:
+    def fid(self, split: Split | str | Path, mode: str | None = None) -> float:
         """Fréchet distance between the sides; `mode` defaults to the split's own."""
         return fid(*self.points(split, mode))
 
-    def measure(self, split: Split, mode: str | None = None) -> Measurement:
+    def measure(self, split: Split | str | Path, mode: str | None = None) -> Measurement:
         """Distances and sizes of the sides."""
+        split = as_split(split)
         a, b = self.points(split, mode)
         sizes = self._train.sizes[self._side(split, "train")], self._test.sizes[self._side(split, "test")]
         second = kid(a, b) if min(len(a), len(b)) >= 3 else None
@@ -167,11 +170,15 @@ class Agreement:
 
 
 def agreement(
-    splits_a: Sequence[Split], space_a: SplitDistances, splits_b: Sequence[Split], space_b: SplitDistances
+    splits_a: Sequence[Split] | str | Path,
+    space_a: SplitDistances,
+    splits_b: Sequence[Split] | str | Path,
+    space_b: SplitDistances,
 ) -> Agreement:
-    """Compare two series of splits that were built from the same classes in two feature spaces."""
+    """Compare two series of splits (or their files) built from the same classes in two feature spaces."""
     from scipy.stats import spearmanr
 
+    splits_a, splits_b = as_splits(splits_a), as_splits(splits_b)
     every = [*splits_a, *splits_b]
     if len(every) < 3:
         raise OodmlError(f"A rank correlation of {len(every)} splits has no meaning; compare at least three in all.")

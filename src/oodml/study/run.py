@@ -14,6 +14,7 @@ from oodml._errors import OodmlError
 from oodml._progress import progress_bar
 from oodml.config import dataset_identity
 from oodml.data import Dataset, load_dataset, load_images
+from oodml.evaluation import check_metrics
 from oodml.shift import Split
 from oodml.study.encoders import missing_encoders, score_encoder, scored_labels
 from oodml.study.engines import Engine, make_engine
@@ -27,7 +28,6 @@ from oodml.study.store import Store, open_store
 from oodml.study.table import StudyTable
 from oodml.training.fewshot import Wish, at_least
 from oodml.training.pretrained import encoder_specs
-from oodml.training.scoring import check_metrics
 
 MARKS = (SETTINGS, PLAN, SPLITS)  # any of them makes a folder that of a study
 ADVICE = "give --out another folder."

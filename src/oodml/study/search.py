@@ -15,11 +15,11 @@ from oodml._errors import OodmlError
 from oodml._progress import stage
 from oodml.config import RunConfig
 from oodml.data import load_dataset
+from oodml.evaluation import check_metrics
 from oodml.losses import list_losses, loss_record
 from oodml.methods import list_methods, method_record, method_spec
 from oodml.shift import Split
 from oodml.training import train
-from oodml.training.scoring import check_metrics
 from oodml.training.sets import choose_split, held_out
 
 IDENTITY = "search"  # the attribute of Optuna's study that says what is searched

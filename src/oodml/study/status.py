@@ -27,7 +27,7 @@ from oodml.training.job import EVALUATIONS, build_job, load_pictures
 State = Literal["done", "running", "failed", "waiting"]
 CALIBRATION_STEPS = 8
 CALIBRATION_SECONDS = 60
-# Training images per second of one process, by (backbone, device); a frozen backbone ("head") trains on cached features.
+# Training images per second of one process, by (backbone, device); a frozen backbone ("head") trains on features.
 # Measured: CPU, one thread of a shared machine, steps of `tiny` on glyphs, forward and backward passes of the others;
 # GPU, one NVIDIA H200 in bf16, finished runs of 40 epochs on CARS196.
 SPEEDS: Mapping[tuple[str, str], float] = {

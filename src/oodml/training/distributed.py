@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from oodml._devices import pick_device
+from oodml._machine import pick_device
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,11 @@ from PIL import Image
 from safetensors import safe_open
 from torch import Tensor
 
-from oodml._devices import pick_device
 from oodml._errors import OodmlError
+from oodml._machine import pick_device
 from oodml.config import RunConfig, as_split
 from oodml.config.protocol import with_numbers_of
-from oodml.data import Dataset, Transforms, load_dataset, load_images
-from oodml.data._evaluation_view import view_one
+from oodml.data import Dataset, Transforms, load_dataset, load_images, view_one
 from oodml.evaluation import evaluate
 from oodml.methods import Context, Method, make_method
 from oodml.models import Backbone

@@ -17,13 +17,13 @@ import numpy as np
 
 from oodml._errors import OodmlError
 from oodml.data import Dataset
+from oodml.evaluation import check_metrics
 from oodml.losses.margin import Margin
 from oodml.methods import Method
 from oodml.training import distributed
 from oodml.training.choosing import PUBLISHED_LR, choose
 from oodml.training.episodes import Episodes, Way
 from oodml.training.few_shot_result import EpisodeScore, FewShot, over_episodes
-from oodml.training.scoring import check_metrics
 from oodml.training.target import Target, read_target
 
 METRICS = ("recall@1", "map@1000")

@@ -14,8 +14,7 @@ from oodml._errors import OodmlError
 from oodml.config import RunConfig
 from oodml.data import BatchSampler, Dataset, Images, load_images
 from oodml.methods import Batch, Context, Method, make_method
-from oodml.models import Backbone, extract_features, freeze_batchnorm
-from oodml.models._init_rng import own_seed
+from oodml.models import Backbone, extract_features, freeze_batchnorm, own_seed
 from oodml.models.embedder import Embedder
 from oodml.shift import Split
 from oodml.training import distributed

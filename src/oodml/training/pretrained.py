@@ -13,12 +13,10 @@ import torch
 from oodml._errors import OodmlError, unknown_name
 from oodml.config import as_split, check_backbone
 from oodml.data import Dataset, load_dataset, load_images
-from oodml.evaluation import evaluate
-from oodml.evaluation._request import MATCHED, MATCHED_ERROR
+from oodml.evaluation import MATCHED, MATCHED_ERROR, check_metrics, evaluate
 from oodml.models import Backbone, extract_features, make_backbone
 from oodml.models.features import check_weights
 from oodml.shift import Split, load_splits
-from oodml.training.scoring import check_metrics
 from oodml.training.sets import choose_split
 
 WHITENED = "whitened"

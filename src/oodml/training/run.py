@@ -18,6 +18,7 @@ from oodml._files import atomic_file, write_json
 from oodml.config import RunConfig
 from oodml.config.identity import IDENTITY, starting_weights
 from oodml.data import Dataset, load_dataset
+from oodml.evaluation import check_metrics
 from oodml.models.features import SMALLEST_INPUT
 from oodml.training import distributed
 from oodml.training.console import console
@@ -31,7 +32,7 @@ from oodml.training.loop import fit
 from oodml.training.progress import BEST_ON_TEST, SELECTED, Keeper, Progress
 from oodml.training.result import FORMAT, Result, final_scores, gain, git_commit, load_result, names_key, versions
 from oodml.training.saving import Saver, resume
-from oodml.training.scoring import check_metrics, embed, score, shape, untrained_reader
+from oodml.training.scoring import embed, score, shape, untrained_reader
 from oodml.training.signals import stop_requests
 
 

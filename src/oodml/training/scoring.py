@@ -9,11 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from oodml._errors import unknown_name
 from oodml.evaluation import evaluate
-from oodml.evaluation.clustering import CLUSTERING_METRICS
 from oodml.evaluation.kmeans import kmeans
-from oodml.evaluation.retrieval import NAMES, is_retrieval_metric
 from oodml.evaluation.structure import structure
 from oodml.models.embedder import Embedder, Outputs, Pooled
 from oodml.training.distributed import Processes, gather_uneven
@@ -56,13 +53,6 @@ def pooled_reader(outputs: Outputs) -> Tensor:
 
 def as_pooled(rows: Tensor, feature_dim: int) -> Pooled:
     return Pooled(*rows.split(feature_dim, dim=-1))
-
-
-def check_metrics(names: Iterable[str]) -> None:
-    """Raise for a metric that nobody computes; asked before any data is read."""
-    for name in names:
-        if not is_retrieval_metric(name) and name not in CLUSTERING_METRICS:
-            raise unknown_name("metric", name, [*NAMES, "recall@1", "recall@K", *CLUSTERING_METRICS])
 
 
 def score(

@@ -19,8 +19,7 @@ from oodml._errors import OodmlError, unknown_name
 from oodml.config import RunConfig
 from oodml.data import Dataset, Images, load_dataset, load_images
 from oodml.evaluation import evaluate
-from oodml.models import extract_features
-from oodml.models._init_rng import own_seed
+from oodml.models import extract_features, own_seed
 from oodml.models.embedder import Embedder, Outputs
 from oodml.models.heads import make_head
 from oodml.training.distributed import Processes

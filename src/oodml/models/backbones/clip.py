@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from oodml.models.backbones._base import Backbone
-from oodml.models.backbones._registry import register_backbone
-from oodml.models.backbones._timm import build, load_from_hub, wrap
-from oodml.models.backbones._weights import find_weights, load_weights, read_weights
+from oodml.models.backbones.base import Backbone, register_backbone
+from oodml.models.backbones.timm_models import build, load_from_hub, wrap
+from oodml.models.backbones.weights import find_weights, load_weights, read_weights
 
 _MODEL = "vit_base_patch32_clip_quickgelu_224.openai"
 _DIM = 512  # of the space that CLIP shares between images and texts

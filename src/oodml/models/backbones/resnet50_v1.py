@@ -8,10 +8,9 @@ from typing import Any
 from torch import nn
 
 from oodml._errors import OodmlError
-from oodml.models.backbones._base import Backbone
-from oodml.models.backbones._registry import register_backbone
-from oodml.models.backbones._timm import build, classifier_names, wrap
-from oodml.models.backbones._weights import find_weights, load_weights, read_weights
+from oodml.models.backbones.base import Backbone, register_backbone
+from oodml.models.backbones.timm_models import build, classifier_names, wrap
+from oodml.models.backbones.weights import find_weights, load_weights, read_weights
 
 _BGR_MEAN = (103.939, 116.779, 123.68)  # ImageNet's, in 0..255
 

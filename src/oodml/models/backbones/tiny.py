@@ -6,10 +6,9 @@ from pathlib import Path
 
 from torch import nn
 
-from oodml.models._init_rng import own_seed
-from oodml.models.backbones._base import Backbone
-from oodml.models.backbones._registry import register_backbone
-from oodml.models.backbones._weights import find_weights, load_weights, read_weights
+from oodml.models import own_seed
+from oodml.models.backbones.base import Backbone, register_backbone
+from oodml.models.backbones.weights import find_weights, load_weights, read_weights
 
 _WIDTHS = (16, 32, 64)
 
@@ -19,7 +18,7 @@ def tiny(pretrained: bool = True, weights: str | Path | None = None, seed: int =
     """Three convolution stages (16, 32, 64 channels) with max-pooling, trained from scratch: glyphs on a CPU.
 
     No trained weights are published for it: with `pretrained=True` and no file it starts from `seed`, and its
-    batch-norm is meant to be trained, not frozen. A 32-pixel picture becomes a (64, 4, 4) map.
+    batch-norm is meant to be trained, not frozen. A 32-pixel image becomes a (64, 4, 4) map.
     """
     with own_seed(seed):
         body = nn.Sequential(*(_stage(i, o) for i, o in zip((3, *_WIDTHS), _WIDTHS, strict=False)))

@@ -41,8 +41,13 @@ S2SD_ELSEWHERE: Options = {"base": {"name": "rho", "base": "margin"}, **_POOLED}
 
 
 def s2sd_as_scripted(given: Options, setup: Setup, nested_lr: str = "base") -> dict[str, Any]:
-    """S2SD as the scripts run it."""
-    return s2sd.s2sd(filled(given, S2SD.get(setup.dataset or "", S2SD_ELSEWHERE)), setup, nested_lr)
+    """S2SD as the scripts run it; a variant that is named keeps its pooling and its number of targets."""
+    values = dict(S2SD.get(setup.dataset or "", S2SD_ELSEWHERE))
+    if given.get("variant") is not None:
+        values.pop("pooling", None)
+    if not s2sd.has_several_targets(given):
+        values.pop("targets")
+    return s2sd.s2sd(filled(given, values), setup, nested_lr)
 
 
 def rho(given: Options, setup: Setup) -> dict[str, Any]:

@@ -24,15 +24,24 @@ BETA_SOP = 0.9  # supplement A.2 and B: of the margin loss inside S2SD
 def s2sd(given: Options, setup: Setup, nested_lr: str = "base") -> dict[str, Any]:
     """γ, the four targets of the multi-target variants, features distilled after 1,000 steps.
 
-    In the code, nested losses learn at the base rate, by accident.
+    In the code, the boundaries β of margin and R-margin learn at the base rate, by accident. Other bases have no such
+    rate in the published runs.
     """
-    values: dict[str, Any] = {"nested_lr": nested_lr, "feature_start": 1000, **of_dataset(GAMMA, setup)}
-    if str(given.get("variant", "msdf")).startswith("m"):
+    values: dict[str, Any] = {"feature_start": 1000, **of_dataset(GAMMA, setup)}
+    if has_several_targets(given):
         values["targets"] = list(TARGETS)
-    base = as_dict(given.get("base"))
-    if base is not None and base["name"] == "margin" and setup.dataset == "sop":
+    base = as_dict(given.get("base")) or {"name": None}
+    if base["name"] == "margin" and setup.dataset == "sop":
         given = {**given, "base": filled(base, {"beta": BETA_SOP})}
+    inner = as_dict(base.get("base", "margin")) if base["name"] == "rho" else base
+    if inner is not None and inner["name"] == "margin":
+        values["nested_lr"] = nested_lr
     return filled(given, values)
+
+
+def has_several_targets(given: Options) -> bool:
+    """Whether a variant distils from several targets (MSD…); DSD and DSDA have one."""
+    return str(given.get("variant", "msdf")).startswith("m")
 
 
 def distil(given: Options, setup: Setup) -> dict[str, Any]:

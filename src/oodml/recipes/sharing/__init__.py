@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from oodml.recipes._recipe import Options, Setup, at_dim, filled
+from oodml.recipes._recipe import Options, Setup, as_dict, at_dim, filled
 from oodml.recipes.revisiting import REVISITING
 
 GAMMA = {"cub200": 2000.0, "cars196": 500.0, "sop": 500.0}  # printed: chosen in [500, 2000]; table 7b for CARS
@@ -13,8 +13,14 @@ GROUPS = {"cub200": 30, "cars196": 150, "sop": 50}  # of MIC (Roth et al. 2019),
 DECORRELATED = "both+sep+decor"
 
 
-def sharing(given: Options, setup: Setup) -> dict[str, Any]:
-    """γ for encoders that are half the embedding each, and the number of groups where there are any."""
+def sharing(given: Options, setup: Setup, upper: float | None = None) -> dict[str, Any]:
+    """γ for encoders that are half the embedding each, and the number of groups where there are any.
+
+    φ* is sampled up to `upper`, the protocol's own cut of the miner `distance`, or up to that of the base.
+    """
+    base = as_dict(given.get("base", "margin")) or {}
+    if "upper" not in (as_dict(base.get("miner")) or {}):
+        given = {"upper": upper, **given}
     values: dict[str, Any] = {}
     if setup.dataset in GAMMA:
         if given.get("variant", DECORRELATED) == DECORRELATED:

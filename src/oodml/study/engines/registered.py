@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 from oodml._errors import OodmlError
 from oodml._registry import Record
 from oodml.data import batch_sampler_records, dataset_records, register_batch_sampler, register_dataset
+from oodml.evaluation import metric_records, register_metric
 from oodml.losses import loss_records, register_loss
 from oodml.methods import method_records, register_method
 from oodml.miners import miner_records, register_miner
@@ -30,6 +31,7 @@ _REGISTRIES: dict[str, tuple[Callable[[], list[Record]], Callable[..., Any]]] = 
     "dataset": (dataset_records, register_dataset),
     "loss": (loss_records, register_loss),
     "method": (method_records, register_method),
+    "metric": (metric_records, register_metric),
     "miner": (miner_records, register_miner),
 }
 _FACTS = ("summary", "paper", "aliases", "default_miner", "has_parameters")

@@ -186,6 +186,6 @@ def _is_known(kind: str, name: str) -> bool:
 
 
 def _is_timm(name: str) -> bool:
-    from oodml.models.backbones._timm import import_timm
+    from oodml.models.backbones.timm_models import import_timm
 
     return import_timm().is_model(name)

@@ -1,20 +1,25 @@
-"""What every backbone is: pictures in, feature map out, with its own input normalisation."""
+"""`Backbone`: images in, feature map out, with its own input normalisation; and the registry of backbones."""
 
 from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from oodml._registry import Registry
+
+REGISTRY = Registry("backbone", "oodml.models.backbones", "oodml.backbones", context=("pretrained", "weights", "seed"))
+register_backbone = REGISTRY.register
 _BATCHNORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
 class Backbone(nn.Module):
-    """A network body that takes RGB pictures in [0, 1] and normalises them itself.
+    """A network body that takes RGB images in [0, 1] and normalises them itself.
 
     Normalisation is part of the weights (the same architecture is published with several), so `mean` and `std` are
     buffers and travel with the state dict. `channel_order="bgr"` reverses the channels after normalisation, for
@@ -23,7 +28,7 @@ class Backbone(nn.Module):
     Attributes:
         name: the name it was made by.
         feature_dim: channels C of the feature map.
-        input_size: side of the pictures it was trained on.
+        input_size: side of the images it was trained on.
         pretrained: whether trained weights were loaded (then batch-norm statistics are worth freezing).
     """
 
@@ -60,7 +65,7 @@ class Backbone(nn.Module):
         return self.body(normalised)
 
     def stages(self) -> list[nn.Module]:
-        """The modules that end its stages, first to last; empty where the network does not say where they end."""
+        """The modules that end its stages, first to last; empty if the network does not name them."""
         if isinstance(self.body, nn.Sequential):
             return list(self.body)
         model: Any = getattr(self.body, "model", None)  # timm's models list where features can be taken
@@ -80,8 +85,8 @@ class Backbone(nn.Module):
 def freeze_batchnorm(module: nn.Module) -> nn.Module:
     """Freeze the statistics of every batch-norm in `module`, also after `.train()`; scale and shift stay trainable.
 
-    This is the papers' "frozen batch-norm": small batches of few classes would otherwise drag the ImageNet statistics
-    along. Returns `module`.
+    This is the papers' "frozen batch-norm": small batches of few classes would otherwise move the ImageNet statistics.
+    Returns `module`.
     """
     for each in module.modules():
         if isinstance(each, _BATCHNORMS):
@@ -93,3 +98,15 @@ def freeze_batchnorm(module: nn.Module) -> nn.Module:
 
 def _stay_in_eval(batchnorm: nn.Module, mode: bool = True) -> nn.Module:
     return nn.Module.train(batchnorm, False)
+
+
+@contextmanager
+def own_seed(seed: int) -> Iterator[None]:
+    """Torch's initialisers draw from `seed` inside the context; the global random state is restored afterwards.
+
+    Only the CPU generator is seeded (`torch.manual_seed` would also seed those of all GPUs): models are built on the
+    CPU and then moved, so a seed gives the same weights on every device.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        yield

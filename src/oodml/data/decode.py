@@ -1,7 +1,7 @@
-"""Pictures decoded, resized and written as raw pixels, by as many processes as there are cores.
+"""Images decoded, resized and written as raw pixels, by as many processes as there are cores.
 
-Workers decode blocks of pictures, reserve room in the file with a shared counter and write there themselves: pixels
-never travel between processes.
+Workers decode blocks of images, reserve a range of the file with a shared counter and write there themselves: pixels
+are never sent between processes.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from PIL import Image
 from oodml._errors import OodmlError
 from oodml._machine import cores
 from oodml._progress import stage
-from oodml.data._dataset import Dataset
-from oodml.data._sources import FAULTS_OF_A_FILE, ArraySource, Source
+from oodml.data.dataset import Dataset
+from oodml.data.sources import FAULTS_OF_A_FILE, ArraySource, Source
 
 CHUNK_PIXELS = 16
 CHUNK_BYTES = 3 * CHUNK_PIXELS
-_BLOCK = 32  # pictures a worker decodes between two reports
+_BLOCK = 32  # images that a worker decodes between two reports
 
 
 class Report(NamedTuple):
-    """What became of some pictures."""
+    """Images that were decoded: position in the dataset, place in the file, size; and those that could not be."""
 
     rows: list[int]
     starts: list[int]
     heights: list[int]
     widths: list[int]
     sums: list[int]
-    shrunk: list[bool]  # whether the image was larger
+    shrunk: list[bool]  # whether the original was larger
     failed: list[dict[str, str]]
 
     def extend(self, other: Report) -> None:
@@ -49,6 +49,7 @@ class Report(NamedTuple):
 
 
 def decode_all(ds: Dataset, path: Path, short_side: int, workers: int | None, quiet: bool) -> Report:
+    """Write all images of `ds` to `path`; the report lists them in the order of the dataset's blocks."""
     blocks = [range(i, min(i + _BLOCK, len(ds))) for i in range(0, len(ds), _BLOCK)]
     if workers is None:
         workers = 1 if isinstance(ds.source, ArraySource) else cores()
@@ -83,7 +84,7 @@ def _mapper(workers: int, job: tuple[Source, Path, int]) -> Iterator[Any]:
             yield lambda blocks: pool.map(_decode_block, blocks)
     except BrokenProcessPool as error:
         raise OodmlError(
-            "A process that decodes pictures was killed, most likely for memory. Try again with fewer workers."
+            "A process that decodes images was killed, probably for lack of memory. Try again with fewer workers."
         ) from error
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
@@ -99,7 +100,7 @@ def _start(source: Source, path: Path, short_side: int, counter: Any) -> None:
 
 
 def _end_with(parent: int) -> None:
-    """End this worker when its parent is gone: it waits for work for ever, and holds the parent's lock meanwhile."""
+    """End this worker when its parent has ended: it would wait for work forever and keep the parent's lock."""
     while os.getppid() == parent:
         time.sleep(0.2)
     os._exit(1)
@@ -111,7 +112,7 @@ def _decode_block(block: range) -> Report:
 
 
 class _Writer:
-    """Decodes pictures and writes them where the shared counter says there is room."""
+    """Decodes images and writes them at the next free place, which a counter shared by all workers holds."""
 
     def __init__(self, source: Source, path: Path, short_side: int, counter: Any) -> None:
         self.source, self.short_side, self.counter = source, short_side, counter
@@ -125,65 +126,62 @@ class _Writer:
         for i in block:
             try:
                 original = self.source.image(i, self.short_side)
-                picture = shrink(original, self.short_side)
+                image = shrink(original, self.short_side)
             except Exception as error:  # Pillow raises many kinds for a broken file
-                if _may_pass(error):
-                    raise _not_now(self.source.name(i), error) from error
+                if _is_temporary(error):
+                    raise _temporary(self.source.name(i), error) from error
                 report.failed.append({"name": self.source.name(i), "reason": str(error) or type(error).__name__})
                 continue
-            pitch = -(-picture.width // CHUNK_PIXELS) * CHUNK_BYTES
-            content = picture.tobytes("raw", "RGB", pitch, 1)  # pads every row to the pitch
+            pitch = -(-image.width // CHUNK_PIXELS) * CHUNK_BYTES
+            content = image.tobytes("raw", "RGB", pitch, 1)  # pads every row to the pitch
             report.rows.append(i)
             report.starts.append(self._write(content))
-            report.heights.append(picture.height)
-            report.widths.append(picture.width)
+            report.heights.append(image.height)
+            report.widths.append(image.width)
             report.sums.append(word_sum(np.frombuffer(content, dtype=np.uint8)))
-            report.shrunk.append(picture.size != original.size)
+            report.shrunk.append(image.size != original.size)
         return report
 
     def _write(self, content: bytes) -> int:
-        """Write one picture, while it is still in the processor's cache; returns its first chunk."""
+        """Write one image while it is in the processor's cache; returns its first chunk."""
         with self.counter.get_lock():
             first = self.counter.value
             self.counter.value += len(content) // CHUNK_BYTES
         rest, offset = memoryview(content), first * CHUNK_BYTES
-        while rest:  # a disk that is almost full takes a part, then says why
+        while rest:  # an almost full disk takes a part, then fails
             written = os.pwrite(self.handle, rest, offset)
             rest, offset = rest[written:], offset + written
         return first
 
 
-def _may_pass(error: Exception) -> bool:
-    """Whether a picture could not be read for a reason outside its file, so that no verdict may be kept with the cache.
-
-    Pillow's own errors have no `errno`.
-    """
+def _is_temporary(error: Exception) -> bool:
+    """Whether the error is not the file's own, so that it must not be kept in the cache. Pillow's have no `errno`."""
     if isinstance(error, OSError):
         return error.errno is not None and error.errno not in FAULTS_OF_A_FILE
     return isinstance(error, MemoryError)
 
 
-def _not_now(name: str, error: Exception) -> OodmlError:
+def _temporary(name: str, error: Exception) -> OodmlError:
     reason = error.strerror if isinstance(error, OSError) else "out of memory"
     return OodmlError(
-        f"The picture {name} could not be read just now ({reason}), which need not be its own fault: see to the disk, "
-        "its permissions, memory and open files, then start again; nothing half-written was left behind."
+        f"The image {name} could not be read ({reason}), and the file itself may be intact: check the disk, its "
+        "permissions, memory and open files, then start again. Nothing half-written was left behind."
     )
 
 
-def shrink(picture: Image.Image, short_side: int) -> Image.Image:
-    """Resize so that the short side is `short_side`, as torchvision's Resize; a smaller picture is left alone.
+def shrink(image: Image.Image, short_side: int) -> Image.Image:
+    """Resize so that the short side is `short_side`, as torchvision's Resize; a smaller image is left as it is.
 
-    Enlarging would cost room on the disk and tell nothing new; a view that needs more pixels makes them itself.
+    Views enlarge small images themselves, so the cache need not hold more pixels than the original.
     """
-    width, height = picture.size
+    width, height = image.size
     short = min(width, height)
     if short <= short_side:
-        return picture
+        return image
     long = int(short_side * max(width, height) / short)
-    return picture.resize((short_side, long) if width <= height else (long, short_side), Image.Resampling.BILINEAR)
+    return image.resize((short_side, long) if width <= height else (long, short_side), Image.Resampling.BILINEAR)
 
 
 def word_sum(pixels: np.ndarray) -> int:
-    """The sum of the 8-byte words: sees any damaged byte and costs a fifth of a CRC, which decoding would feel."""
+    """The sum of the 8-byte words: detects any damaged byte at a fifth of the cost of a CRC."""
     return int(pixels.reshape(-1).view(np.uint64).sum(dtype=np.uint64))

@@ -1,4 +1,4 @@
-"""`Dataset`: labelled pictures, their classes, and the transforms that are right for them."""
+"""`Dataset`: labelled images, their classes, and the transforms that are right for them."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from PIL import Image
 
 from oodml._errors import OodmlError, unknown_name
 from oodml._split import Split
-from oodml.data._sources import Source, digest
+from oodml.data.sources import Source, digest
 
 
 @dataclass(frozen=True)
 class Transforms:
-    """How pictures of a set become network input. A flip or an .08 crop is right for birds and wrong for letters.
+    """How images of a dataset become network input. A flip or a crop of 0.08 is right for birds and wrong for letters.
 
-    Training, `train="resized-crop"`: a random crop of a share `crop_scale` of the picture's area with a ratio within
+    Training, `train="resized-crop"`: a random crop of a share `crop_scale` of the image's area with a ratio within
     `crop_ratio`, resized to `size` × `size`, flipped with probability `flip` (the papers' transform).
-    Training, `train="crop"`: the picture is squeezed to `short_side` × `short_side` and a random `size` × `size`
+    Training, `train="crop"`: the image is squeezed to `short_side` × `short_side` and a random `size` × `size`
     window is cut, then flipped (Sharing Matters).
     Evaluation: the short side is resized to `short_side`, then the centre `size` × `size` is cut.
 
@@ -64,14 +64,13 @@ class Transforms:
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Labelled pictures.
+    """Labelled images.
 
     labels        int64 (N,), positions in `classes`
-    superclasses  one a class, or None
-    roles         query/gallery roles of the pictures, for the sets that have them; otherwise None
+    superclasses  one per class, or None
     fingerprint   changes when the source does
-    notes         what a reader should know, such as derived super-classes
-    warnings      what may be wrong: missing pictures, classes of one picture
+    notes         remarks, such as how superclasses were derived
+    warnings      problems: missing images, classes of one image
     """
 
     name: str
@@ -82,7 +81,6 @@ class Dataset:
     given_split: Split | None = None  # the default split; None: the first half of the classes against the rest
     superclasses: list[str] | None = None
     transforms: Transforms = field(default_factory=Transforms)
-    roles: np.ndarray | None = None
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     parent: tuple[Dataset, np.ndarray] | None = field(default=None, repr=False)  # where a subset was taken from
@@ -102,15 +100,15 @@ class Dataset:
 
     @property
     def image_size(self) -> int:
-        """Side of the square pictures a network is given."""
+        """Side in pixels of the square images that a network is given."""
         return self.transforms.size
 
     def image(self, i: int) -> Image.Image:
-        """Picture `i`, whole, upright, RGB."""
+        """Image `i`, whole, upright, RGB."""
         return self.source.image(int(i))
 
     def path(self, i: int) -> str:
-        """The name of picture `i`: its path below the root of the set."""
+        """The name of image `i`: its path below the root of the dataset."""
         return self.source.name(int(i))
 
     def class_ids(self, class_names: Sequence[str]) -> np.ndarray:
@@ -118,15 +116,15 @@ class Dataset:
         position = {name: i for i, name in enumerate(self.classes)}
         for name in class_names:
             if name not in position:
-                raise unknown_name(f"class of data set {self.name!r}:", name, self.classes)
+                raise unknown_name(f"class of dataset {self.name!r}:", name, self.classes)
         return np.array([position[name] for name in class_names], dtype=np.int64)
 
     def indices_of(self, class_names: Sequence[str]) -> np.ndarray:
-        """Positions of all pictures of these classes, ascending, int64."""
+        """Positions of all images of these classes, ascending, int64."""
         return np.flatnonzero(np.isin(self.labels, self.class_ids(class_names)))
 
     def subset(self, indices: Sequence[int] | np.ndarray) -> Dataset:
-        """The pictures at `indices`. Classes and their numbers stay, so labels mean the same in both."""
+        """The images at `indices`. Classes and their numbers stay, so labels mean the same in both."""
         indices = np.asarray(indices, dtype=np.int64)
         if indices.ndim != 1 or (len(indices) and not (indices.min() >= 0 and indices.max() < len(self))):
             raise OodmlError(f"A subset of {self!r} needs a flat list of positions between 0 and {len(self) - 1}.")
@@ -136,12 +134,11 @@ class Dataset:
             labels=self.labels[indices],
             source=self.source.subset(indices),
             fingerprint=digest([root.fingerprint, rows.tobytes().hex()]),
-            roles=None if self.roles is None else self.roles[indices],
             parent=(root, rows),
         )
 
     def sample(self, images_per_class: int, seed: int = 0) -> Dataset:
-        """At most `images_per_class` pictures of every class, drawn with `seed`: enough for quick features."""
+        """At most `images_per_class` images of every class, drawn with `seed`."""
         if images_per_class < 1:
             raise OodmlError(f"images_per_class must be at least 1, got {images_per_class}.")
         order = np.random.default_rng(seed).permutation(len(self))
@@ -161,17 +158,17 @@ def build_dataset(
     notes: Sequence[str] = (),
     **fields: Any,
 ) -> Dataset:
-    """Make a `Dataset` from a source and the class name of every picture.
+    """Make a `Dataset` from a source and the class name of every image.
 
     Classes are sorted; the default split is the first half of them against the rest unless another is given.
     """
     if len(class_of_image) != len(source):
-        raise OodmlError(f"{name!r}: {len(source)} pictures but {len(class_of_image)} class names; one each is needed.")
+        raise OodmlError(f"{name!r}: {len(source)} images but {len(class_of_image)} class names: give one per image.")
     if not len(source):
-        raise OodmlError(f"{name!r} has no pictures.")
+        raise OodmlError(f"{name!r} has no images.")
     classes, labels, sizes = np.unique(np.asarray(class_of_image, dtype=str), return_inverse=True, return_counts=True)
     names = [str(c) for c in classes]
-    lonely = [c for c, size in zip(names, sizes, strict=True) if size == 1]
+    single = [c for c, size in zip(names, sizes, strict=True) if size == 1]
     return Dataset(
         name=name,
         labels=labels.astype(np.int64).reshape(-1),
@@ -181,19 +178,15 @@ def build_dataset(
         superclasses=None if superclass_of_class is None else [superclass_of_class[c] for c in names],
         given_split=default_split,
         notes=tuple(notes),
-        warnings=(_lonely_warning(lonely),) if lonely else (),
+        warnings=(_single_image_warning(single),) if single else (),
         **fields,
     )
 
 
-def _lonely_warning(lonely: list[str]) -> str:
-    shown = ", ".join(repr(c) for c in lonely[:5]) + (f" and {len(lonely) - 5} more" if len(lonely) > 5 else "")
-    if len(lonely) == 1:
-        return (
-            f"1 class has a single picture and cannot form a positive pair: {shown}. "
-            "It is kept and serves as a negative; add pictures or remove the folder."
-        )
+def _single_image_warning(classes: list[str]) -> str:
+    shown = ", ".join(repr(c) for c in classes[:5]) + (f" and {len(classes) - 5} more" if len(classes) > 5 else "")
+    plural = "classes have" if len(classes) > 1 else "class has"
     return (
-        f"{len(lonely)} classes have a single picture and cannot form a positive pair: {shown}. "
-        "They are kept and serve as negatives; add pictures or remove the folders."
+        f"{len(classes)} {plural} a single image and cannot form a positive pair: {shown}. Such images are kept as "
+        "negatives; add images, or remove the class folders."
     )

@@ -1,9 +1,13 @@
-"""Any timm model as a backbone."""
+"""Any timm model as a backbone; and timm and torchvision made importable next to a CPU-only torch."""
 
 from __future__ import annotations
 
 import copy
 import difflib
+import functools
+import importlib.util
+import sys
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +15,22 @@ import torch
 from torch import Tensor, nn
 
 from oodml._errors import OodmlError
-from oodml.models._init_rng import own_seed
-from oodml.models._torchvision import ensure_torchvision
-from oodml.models.backbones._base import Backbone
-from oodml.models.backbones._hub import hub_options, tagged, unreachable
-from oodml.models.backbones._weights import check_finite, find_weights, load_weights, read_weights
+from oodml.models.backbones.base import Backbone, own_seed
+from oodml.models.backbones.weights import (
+    check_finite,
+    find_weights,
+    hub_options,
+    load_weights,
+    read_weights,
+    tagged,
+    unreachable,
+)
+
+_TORCHVISION_SCHEMAS = (
+    "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+    "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+)
+_declared: list[torch.library.Library] = []  # a declaration lasts as long as its Library object
 
 
 def import_timm() -> Any:
@@ -61,11 +76,11 @@ class FeatureMap(nn.Module):
 
 
 def build(name: str, seed: int, outputs: int = 0) -> FeatureMap:
-    """The untrained network as a `FeatureMap`: without its classifier, or with a last layer of so many `outputs`."""
+    """The untrained network as a `FeatureMap`: without its classifier, or with a last layer of `outputs` units."""
     try:
         model = _create(name, seed, outputs, global_pool="")
         shape = _output_shape(model)
-    except (AssertionError, AttributeError, TypeError):  # how timm's models say that their pooling cannot be left out
+    except (AssertionError, AttributeError, TypeError):  # raised by models of timm whose pooling cannot be left out
         shape = ()
     if len(shape) != 4:
         model = _create(name, seed, outputs)
@@ -126,7 +141,9 @@ def unknown_backbone(name: str, registered: list[str]) -> OodmlError:
     """The error for a name that neither oodml nor timm knows: nearest matches of both."""
     candidates = list(dict.fromkeys([*registered, *import_timm().list_models()]))
     near = difflib.get_close_matches(str(name), candidates, n=4, cutoff=0.6)
-    near = near or difflib.get_close_matches(str(name), registered, n=1, cutoff=0.5)  # two letters of `tiny` swapped
+    near = near or difflib.get_close_matches(
+        str(name), registered, n=1, cutoff=0.5
+    )  # e.g. `itny`
     hint = f" Nearest matches: {', '.join(near)}." if len(near) > 1 else f" Did you mean {near[0]!r}?" if near else ""
     return OodmlError(
         f"Unknown backbone {name!r}.{hint} Registered: {', '.join(registered)}; any timm model name works too."
@@ -141,13 +158,47 @@ def _create(name: str, seed: int, outputs: int, **options: Any) -> Any:
 
 @torch.no_grad()
 def _output_shape(model: Any) -> tuple[int, ...]:
-    """The shape that one picture of the configured size comes out with; measured, since timm's attributes vary.
+    """The shape of the output for one image of the configured size; measured, because timm's attributes vary.
 
-    Tensors on the `meta` device have shapes and no values: nothing is computed. The few networks that look at values,
-    or keep tensors where nobody can move them, are run for real.
+    Tensors on the `meta` device have shapes and no values, so nothing is computed. The few networks that read values,
+    or keep tensors that cannot be moved, are run on the CPU.
     """
-    picture = torch.zeros(1, *model.pretrained_cfg["input_size"])
+    image = torch.zeros(1, *model.pretrained_cfg["input_size"])
     try:
-        return tuple(copy.deepcopy(model).to("meta").eval()(picture.to("meta")).shape)
+        return tuple(copy.deepcopy(model).to("meta").eval()(image.to("meta")).shape)
     except (RuntimeError, NotImplementedError):
-        return tuple(copy.deepcopy(model).eval()(picture).shape)
+        return tuple(copy.deepcopy(model).eval()(image).shape)
+
+
+@functools.cache
+def ensure_torchvision() -> bool:
+    """Make `import torchvision` and `import timm` work next to a CPU-only torch; True if that took a declaration.
+
+    The package index has no CPU build of torchvision. The compiled operators of the stock wheel link against CUDA, and
+    without them `import torchvision` fails with "operator torchvision::nms does not exist", because it attaches Python
+    kernels to two operators that are not declared. Their schemas are enough for transforms, models and timm; the
+    operators themselves stay absent. Where the compiled operators load, nothing is declared.
+    """
+    if "torchvision" in sys.modules or _native_library_loads() or hasattr(torch.ops.torchvision, "nms"):
+        return False
+    library = torch.library.Library("torchvision", "FRAGMENT")
+    for schema in _TORCHVISION_SCHEMAS:
+        library.define(schema)
+    _declared.append(library)
+    return True
+
+
+def _native_library_loads() -> bool:
+    """Whether `import torchvision` will find its operators, or torchvision is not installed."""
+    spec = importlib.util.find_spec("torchvision")
+    if spec is None or spec.origin is None:
+        return True
+    folder = Path(spec.origin).parent
+    for path in (folder / f"_C{suffix}" for suffix in EXTENSION_SUFFIXES):
+        if path.exists():
+            try:
+                torch.ops.load_library(path)  # torchvision loads the same file again, without effect
+            except OSError:
+                return False
+            return True
+    return False

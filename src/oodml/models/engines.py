@@ -1,7 +1,7 @@
-"""What computes features: OpenVINO on a CPU where it is installed, torch everywhere else.
+"""What computes features: OpenVINO on a CPU if it is installed, torch everywhere else.
 
-OpenVINO runs the same float32 network several times faster than eager torch on a CPU. It is never trusted blindly: each
-converted network is compared with torch first, on other pictures and another batch size than it was traced with.
+OpenVINO runs the same float32 network several times faster than eager torch on a CPU. Each
+converted network is first compared with torch, on other images and another batch size than it was traced with.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from oodml._errors import OodmlError
 from oodml._progress import tell
 
 TOLERANCE = 1e-4  # relative; float32 rounding in another order of summation stays near 1e-6
-_PIXELS_A_REQUEST = 2 * 224 * 224  # small requests keep a layer's activations in a core's cache: 1.3x over one of 64
+_PIXELS_A_REQUEST = 2 * 224 * 224  # activations of small requests fit into a core's cache: 1.3 times as fast as 64
 
 
 class Engine(Protocol):
-    """Pictures (b, 3, S, S) to features (b, D), both float32."""
+    """Images (b, 3, S, S) to features (b, D), both float32."""
 
     name: str
 
@@ -32,17 +32,17 @@ class Engine(Protocol):
 
 
 def make_engine(network: nn.Module, device: torch.device, size: int, quiet: bool = False) -> Engine:
-    """The fastest engine for `network` on `device`; a note says why where it is not OpenVINO on a CPU."""
+    """The fastest engine for `network` on `device`; on a CPU a note says why it is not OpenVINO."""
     network = network.eval()
     if device.type != "cpu":
         return TorchEngine(network, device)
     if importlib.util.find_spec("openvino") is None:
-        _note("OpenVINO is not installed; with it (pip install openvino) features take a fraction of the time.", quiet)
+        _note("OpenVINO is not installed. With it (pip install openvino) features take a fraction of the time.", quiet)
         return TorchEngine(network, device)
     try:
         engine = OpenVinoEngine(network, size)
     except _Unusable as reason:
-        _note(f"OpenVINO cannot take this backbone ({reason}); torch computes the features.", quiet)
+        _note(f"OpenVINO cannot run this backbone ({reason}); torch computes the features.", quiet)
         return TorchEngine(network, device)
     return engine
 
@@ -60,9 +60,9 @@ class TorchEngine:
 
 
 class OpenVinoEngine:
-    """OpenVINO on the CPU, float32, a few pictures a request and several requests at a time.
+    """OpenVINO on the CPU, float32, a few images a request and several requests at a time.
 
-    It uses as many threads as torch was given (`torch.set_num_threads`, `OMP_NUM_THREADS`).
+    It uses as many threads as torch (`torch.set_num_threads`, `OMP_NUM_THREADS`).
     """
 
     name = "OpenVINO"
@@ -73,17 +73,17 @@ class OpenVinoEngine:
         example, others = (torch.rand(n, 3, size, size, generator=generator) for n in (2, 3))
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # tracing warns of shape checks, which are constant here
+                warnings.simplefilter("ignore")  # tracing warns of shape checks, whose results are constant here
                 graph = openvino.convert_model(network, example_input=example, input=[-1, 3, size, size])
             options = {
-                "INFERENCE_PRECISION_HINT": "f32",  # newer CPUs would silently take bfloat16
+                "INFERENCE_PRECISION_HINT": "f32",  # newer CPUs would use bfloat16
                 "PERFORMANCE_HINT": "THROUGHPUT",
                 "INFERENCE_NUM_THREADS": torch.get_num_threads(),
             }
             self._compiled = openvino.Core().compile_model(graph, "CPU", options)
-        except Exception as error:  # its front end raises a type of its own for every operator it does not know
+        except Exception as error:  # its front end raises a different type for every unsupported operator
             raise _Unusable(str(error).strip().partition("\n")[0] or type(error).__name__) from error
-        self._queue = openvino.AsyncInferQueue(self._compiled, 0)  # 0: as many requests as it finds best
+        self._queue = openvino.AsyncInferQueue(self._compiled, 0)  # 0: OpenVINO chooses the number of requests
         self._piece = max(1, _PIXELS_A_REQUEST // size**2)
         self._check(network, others)
 
@@ -112,12 +112,12 @@ class OpenVinoEngine:
 
 
 class _Unusable(Exception):
-    """Why OpenVINO does not do for a network."""
+    """Why OpenVINO cannot be used for a network."""
 
 
 def _import_openvino() -> Any:
-    # Importing openvino reports the fact to its makers over the network, and asks nobody. It does without when the
-    # package that reports cannot be imported, and it has no other switch that leaves the user's home folder alone.
+    # Importing openvino sends telemetry over the network without asking, unless its telemetry package cannot be
+    # imported. Its other switches write to the user's home folder.
     if "openvino" not in sys.modules:
         sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
     try:
@@ -137,5 +137,5 @@ def _note(text: str, quiet: bool) -> None:
 
 @functools.cache
 def _note_once(text: str) -> None:
-    """Said once a process: a command may compute features of several sets."""
+    """Printed once per process: a command may compute features of several datasets."""
     tell("note", text)

