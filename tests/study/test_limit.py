@@ -92,7 +92,7 @@ def test_a_run_of_this_process_is_stopped_too(endless, tmp_path):
 
 
 def test_a_worker_whose_study_has_left_when_its_run_ends_leaves_quietly(monkeypatch):
-    monkeypatch.setattr(local, "_follow_parent", lambda: None)
+    monkeypatch.setattr(local, "_stop_with_parent", lambda: None)
     ours, theirs = multiprocessing.Pipe()
 
     def execute(run, store, device):

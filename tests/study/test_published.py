@@ -342,7 +342,7 @@ def test_the_untrained_row_of_a_paper_is_the_studys_untrained_backbone(built):
     untrained = {each.theirs.metric: each for each in pairs if each.theirs.method == "ImageNet"}
     assert untrained.keys() == {"recall@1", "nmi"}
     assert untrained["recall@1"].ours.mean == pytest.approx(0.43)
-    assert untrained["recall@1"].row == "ImageNet (untrained)"
+    assert untrained["recall@1"].row == "ImageNet (untrained resnet50)"
     assert untrained["recall@1"].differs == ""  # the size of an embedding plays no part in it
 
 
@@ -352,7 +352,7 @@ def test_parts_of_an_embedding_stand_next_to_the_papers_own(tmp_path):
     lines = [{"step": 10 * i, "watched": {"shared": {"recall@1": v}}} for i, v in enumerate((0.5, 0.68, 0.6), 1)]
     (study / "runs" / "run0" / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     tables = comparable_tables(load_study(study), study)
-    assert [table.methods for table in tables] == [["Sharing"], ["Sharing · shared"]]
+    assert [table.trained for table in tables] == [["Sharing"], ["Sharing · shared"]]
     (only,) = compare_with_published(tables[1], "cub200", "sharing-4")
     assert (only.theirs.method, only.ours.mean) == ("Margin · shared", 0.68)
     found["selection"] = "last"

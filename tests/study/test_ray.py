@@ -10,7 +10,7 @@ import oodml
 from oodml.data import load_dataset
 from oodml.shift import Split, save_splits
 from oodml.study import StudyConfig, load_study
-from oodml.study.remote_store import RemoteStore
+from oodml.study.store import RemoteStore
 
 ray = pytest.importorskip("ray", reason="Ray is an extra: pip install 'oodml[ray]'")
 

@@ -45,7 +45,7 @@ run = {"backbone": "tiny", "embedding_dim": 8, "steps": 1, "eval_every": 1, "bat
 methods = {"spread": "spread", "here": {"name": "here", "weight": 2.0}}
 study = oodml.StudyConfig(dataset="blots", splits="default", methods=methods, run=run)
 table = oodml.run_study(study, "study", quiet=True, workers=2)
-print(table.methods, table.means("norm").round(3).tolist())
+print(table.trained, table.means("norm")[:1].round(3).tolist())
 """
 
 

@@ -32,10 +32,12 @@ from oodml.training.pretrained import PUBLISHED
 
 def test_a_study_is_trained_scored_and_summed_up(trained):
     table = load_study(trained)
-    assert table.scores("recall@1").shape == (2, 2, 1)
-    assert set(table.ags("recall@1")) == {"margin", "contrastive"}
-    assert not np.isnan(table.scores("recall@1:matched")).any()
-    assert not np.isnan(table.gain("recall@1")).any()
+    assert table.methods == ["margin", "contrastive", "untrained tiny"]
+    assert table.scores("recall@1").shape == (3, 2, 1)
+    assert set(table.ags("recall@1")) == {"margin", "contrastive", "untrained tiny"}
+    assert set(table.ags("recall@1:matched")) == {"margin", "contrastive"}
+    assert not np.isnan(table.scores("recall@1:matched")[:2]).any()
+    assert not np.isnan(table.gain("recall@1")[:2]).any()
     assert {path.name for path in trained.iterdir()} >= {"study.yaml", "plan.json", "splits.json", "runs"}
 
 
@@ -46,7 +48,7 @@ def test_what_is_done_is_re_used(replay, study, trained, tmp_path):
     table = oodml.run_study(study(), folder, quiet=True)
     assert replay == ["margin", "margin", "contrastive", "contrastive"]
     np.testing.assert_array_equal(table.scores("recall@1"), load_study(trained).scores("recall@1"))
-    assert oodml.run_study(study(methods=["contrastive"]), folder, quiet=True).methods == ["contrastive"]
+    assert oodml.run_study(study(methods=["contrastive"]), folder, quiet=True).trained == ["contrastive"]
     assert len(replay) == 4
 
 
@@ -96,7 +98,7 @@ def test_a_folder_that_holds_something_else_is_left_alone(noise, study, tmp_path
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"test": ["class9", "nope"]}, "'easy' is not one of this data set. Unknown class of data set 'noise': 'nope'"),
+        ({"test": ["class9", "nope"]}, "'easy' is not one of this dataset. Unknown class of data set 'noise': 'nope'"),
         ({"train": ["class0", "klass1"]}, r"Unknown class .* 'klass1'. Did you mean 'class1'"),
         ({"test_dataset": "glyphs"}, "'easy' tests on another data set"),
     ],
@@ -114,7 +116,7 @@ def test_a_split_of_another_data_set_is_refused_before_anything_is_written(
     "second, told",
     [
         ({"name": "a", "fid": 4.0}, "need different names; 'a' occurs more than once"),
-        ({"name": "b"}, "'b' does not say its FID and 'a' does"),
+        ({"name": "b"}, "'b' has no FID and 'a' has one"),
     ],
 )
 def test_splits_that_the_table_would_mix_up_are_refused(noise, study, tmp_path, second, told):
@@ -159,7 +161,7 @@ def test_a_failing_run_is_recorded_and_stops_no_other(replay, study, tmp_path, m
 
     monkeypatch.setattr(study_execute, "train", sometimes)
     table = oodml.run_study(study(), tmp_path / "study", quiet=True)
-    assert table.methods == ["contrastive"]
+    assert table.trained == ["contrastive"]
     failures = list((tmp_path / "study" / "runs").glob("*/failed.json"))
     assert len(failures) == 2
     assert "no memory left" in json.loads(failures[0].read_text())["traceback"]
@@ -469,7 +471,7 @@ def test_a_study_goes_on_without_pictures_that_cannot_be_read(noise, study, phot
     run = {"backbone": "tiny", "embedding_dim": 8, "steps": 1, "batch_size": 4, "samples_per_class": 2}
     settings = study(dataset=photographs, splits=chosen, methods=["margin"], run=run | {"selection": "last"})
     table = oodml.run_study(settings, tmp_path / "study", quiet=True)
-    assert not np.isnan(table.scores("recall@1:matched")).any(), "its size was that of classes without pictures"
+    assert not np.isnan(table.scores("recall@1:matched")[0]).any(), "its size was that of classes without pictures"
     assert load_settings(tmp_path / "study")["dataset"] == photographs
     if chosen != "default":
         recipe = load_splits(tmp_path / "study/splits.json")[0].provenance["recipe"]

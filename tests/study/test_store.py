@@ -19,10 +19,9 @@ from oodml.study import StudyConfig, load_study
 from oodml.study.engines import local, make_engine
 from oodml.study.engines.execute import execute
 from oodml.study.engines.local import LocalEngine
-from oodml.study.remote_store import RemoteStore
 from oodml.study.run import run_missing
 from oodml.study.status import counts, status
-from oodml.study.store import Store, open_store
+from oodml.study.store import RemoteStore, Store, open_store
 
 
 def results(root, count):
@@ -122,7 +121,7 @@ def test_a_worker_that_dies_takes_no_other_run_with_it(cheap, forked_workers, tm
     assert "SIGKILL" in store.failure("run01")
     assert "Out of memory?" in store.failure("run05")
     assert "no memory left" in store.failure("run04")
-    assert [each.reason for each in status(planned, store) if each.place.id == "run04"] == [
+    assert [each.reason for each in status(planned, store) if each.run.id == "run04"] == [
         "MemoryError: no memory left"
     ]
 

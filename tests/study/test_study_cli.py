@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 import oodml
 from oodml._files import cache_root
+from oodml.cli import evaluate, study_show, tune  # noqa: F401 - they register their commands
 from oodml.cli import study as study_cli
-from oodml.cli import study_show, tune  # noqa: F401
 from oodml.cli._app import app
 from oodml.cli._app import out as console
 from oodml.shift import load_splits
@@ -238,12 +238,15 @@ def test_export_has_a_row_a_run(call, trained, tmp_path):
     call("export", trained, tmp_path / "runs.csv")
     with (tmp_path / "runs.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    assert [(row["method"], row["split"]) for row in rows] == [
-        ("margin", "easy"),
-        ("margin", "hard"),
-        ("contrastive", "easy"),
-        ("contrastive", "hard"),
+    assert [(row["method"], row["kind"], row["split"]) for row in rows] == [
+        ("margin", "trained", "easy"),
+        ("margin", "trained", "hard"),
+        ("contrastive", "trained", "easy"),
+        ("contrastive", "trained", "hard"),
+        ("untrained tiny", "untrained", "easy"),
+        ("untrained tiny", "untrained", "hard"),
     ]
+    assert float(rows[4]["recall@1"]) == float(rows[0]["untrained/recall@1"])
     result = json.loads((trained / "runs" / rows[1]["run"] / "result.json").read_text())
     assert float(rows[1]["recall@1"]) == result["selected"]["scores"]["recall@1"]
     assert float(rows[1]["untrained/recall@1"]) == result["untrained"]["recall@1"]
@@ -255,8 +258,8 @@ def test_parquet_holds_the_same(call, trained, tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet", reason="Parquet is an extra: pip install 'oodml[parquet]'")
     call("export", trained, tmp_path / "runs.parquet")
     table = parquet.read_table(tmp_path / "runs.parquet")
-    assert table.num_rows == 4
-    assert table.column("method").to_pylist() == ["margin", "margin", "contrastive", "contrastive"]
+    assert table.num_rows == 6
+    assert table.column("method").to_pylist()[:4] == ["margin", "margin", "contrastive", "contrastive"]
 
 
 def test_other_formats_are_refused(call, trained, tmp_path):

@@ -10,9 +10,8 @@ from oodml.shift import load_splits
 from oodml.study import status as study_status
 from oodml.study.engines.execute import execute
 from oodml.study.grid import plan
-from oodml.study.remote_store import RemoteStore
 from oodml.study.run import prepare, run_missing
-from oodml.study.store import Store
+from oodml.study.store import RemoteStore, Store
 
 STUDENT = {"name": "distil", "base": "margin", "teacher": {"method": "wide"}, "gamma": 1.0}
 METHODS = {"student": STUDENT, "wide": {"name": "margin", "run": {"embedding_dim": 16}}}
@@ -55,7 +54,7 @@ def test_the_base_of_a_wrapper_may_have_a_teacher(planned):
 
 def test_a_study_trains_the_teacher_first_and_the_student_from_it(noise, study, splits, tmp_path):
     table = oodml.run_study(study(methods=METHODS), tmp_path / "study", quiet=True)
-    assert table.methods == ["student", "wide"] and not table.missing
+    assert table.trained == ["student", "wide"] and not table.missing
     run = next(run for run in prepare(study(methods=METHODS), Store(tmp_path / "study"), quiet=True) if run.teacher)
     student = tmp_path / "study" / "runs" / run.id
     by_path = {**STUDENT, "teacher": str(student.parent / run.teacher)}
@@ -116,7 +115,7 @@ def test_a_student_is_not_tried_without_its_teacher(planned, tmp_path, monkeypat
     ("teacher", "message"),
     [
         ({"method": "wid"}, "Unknown teacher of methods.student: 'wid'. Did you mean 'wide'"),
-        ({"method": "student"}, "methods.student: 'student' from 'student' is a circle"),
+        ({"method": "student"}, "methods.student: 'student' from 'student' is circular"),
         ({"method": "wide", "seed": 1}, r'teacher is the folder .* \{"run": ID\}, or in a study \{"method": LABEL\}'),
     ],
 )

@@ -7,7 +7,7 @@ import torch
 
 import oodml
 from oodml.methods import Batch, Context
-from oodml.methods._distillation import relations, row_kl
+from oodml.methods.distillation import relations, row_kl
 from oodml.models.embedder import Embedder
 from oodml.training.embedding import frozen_embedder
 

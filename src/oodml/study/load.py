@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -53,7 +54,7 @@ def load_study(folder: str | Path | Store) -> StudyTable:
         last = failures[-1].strip().splitlines()[-1] if failures else "nothing was run"
         raise OodmlError(f"No run of the study has finished: {last}")
     missing = {entry.id: entry.method for entry in entries if entry.id not in results}
-    return StudyTable(rows, missing, _names_of_splits(splits))
+    return StudyTable(rows, missing, _names_of_splits(splits, store))
 
 
 def spaces_table(folder: str | Path | Store) -> StudyTable:
@@ -74,7 +75,7 @@ def spaces_table(folder: str | Path | Store) -> StudyTable:
                 rows.append(Row(label, entry.split, fids.get(entry.split), entry.seed, scores, about=about))
     if not rows:
         raise OodmlError(f"{store.url}: no method of the study scores parts of its embedding on their own.")
-    return StudyTable(rows, known_as=_names_of_splits(splits))
+    return StudyTable(rows, known_as=_names_of_splits(splits, store))
 
 
 def few_shot_table(folder: str | Path | Store) -> StudyTable:
@@ -89,7 +90,7 @@ def few_shot_table(folder: str | Path | Store) -> StudyTable:
     ]
     if not rows:
         raise OodmlError(f"{store.url}: no run was adapted to a few images: give the study `shots`.")
-    return StudyTable(rows, known_as=_names_of_splits(splits))
+    return StudyTable(rows, known_as=_names_of_splits(splits, store))
 
 
 def transfer_table(folder: str | Path | Store) -> StudyTable:
@@ -117,10 +118,13 @@ def _adapted(entry: RunEntry, held: Mapping[str, Any]) -> Iterator[Adapted]:
             yield f"{entry.method} · {shots} shots · {use}", {name: value[0] for name, value in found[use].items()}
 
 
-def _names_of_splits(splits: list[Split]) -> dict[str, frozenset[str]]:
-    """The names that each split has because of its classes."""
-    official = {name: official_at_hand(name) for name in {split.dataset for split in splits}}
-    return {split.name: names_by_content(split, official[split.dataset]) for split in splits}
+def _names_of_splits(splits: list[Split], store: Store) -> dict[str, frozenset[str]]:
+    """The names that each split has because of its classes; one without a dataset is of the study's."""
+    spec = _settings(store).get("dataset", "")
+    dataset = spec["name"] if isinstance(spec, dict) else spec
+    named = [replace(split, dataset=split.dataset or dataset) for split in splits]
+    official = {name: official_at_hand(name) for name in {split.dataset for split in named}}
+    return {split.name: names_by_content(split, official[split.dataset]) for split in named}
 
 
 def _space_scores(result: Mapping[str, Any], folder: Path) -> dict[str, dict[str, float]]:
@@ -200,10 +204,14 @@ def _about(result: Mapping[str, Any], protocol: str | None) -> dict[str, Any]:
 
 def _protocol(store: Store) -> str | None:
     """The name of the protocol in a study's settings, "none" without one; None where the settings are missing."""
-    if store.read(SETTINGS) is None:
-        return None
-    protocol = (load_settings(store).get("run") or {}).get("protocol")
-    return protocol["name"] if isinstance(protocol, dict) else protocol or "none"
+    settings = _settings(store)
+    protocol = (settings.get("run") or {}).get("protocol")
+    return (protocol["name"] if isinstance(protocol, dict) else protocol or "none") if settings else None
+
+
+def _settings(store: Store) -> dict[str, Any]:
+    """The settings of the study; empty where they are missing."""
+    return {} if store.read(SETTINGS) is None else load_settings(store)
 
 
 def _epochs_between(result: Mapping[str, Any], config: Mapping[str, Any]) -> float:
