@@ -20,9 +20,9 @@ _HOME = {
     "ags": "study",
     "build_splits": "shift",
     "evaluate": "evaluation",
-    "evaluate_pretrained": "training",
+    "evaluate_pretrained": "encoders",
     "extract_features": "models",
-    "few_shot": "training",
+    "few_shot": "adaptation",
     "fid": "shift",
     "kid": "shift",
     "list_backbones": "models",
@@ -56,6 +56,7 @@ __all__ = [*_HOME]
 
 if TYPE_CHECKING:
     from oodml._errors import OodmlError
+    from oodml.adaptation import few_shot
     from oodml.config import RunConfig
     from oodml.data import (
         Dataset,
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
         register_batch_sampler,
         register_dataset,
     )
+    from oodml.encoders import evaluate_pretrained
     from oodml.evaluation import evaluate, structure, threshold_drift
     from oodml.losses import list_losses, make_loss, register_loss
     from oodml.methods import list_methods, make_method, register_method
@@ -74,7 +76,7 @@ if TYPE_CHECKING:
     from oodml.reporting import report
     from oodml.shift import Split, build_splits, fid, kid, load_splits, make_episodes
     from oodml.study import StudyConfig, ags, run_study
-    from oodml.training import evaluate_pretrained, few_shot, load_embedder, train
+    from oodml.training import load_embedder, train
 
 
 def __getattr__(name: str) -> Any:

@@ -14,7 +14,7 @@ from oodml.study.presets import HEADER, load_preset, presets
 from oodml.study.presets._needs import needs
 from oodml.study.published import published_tables
 from oodml.study.store import Store
-from oodml.training.sets import choose_split
+from oodml.training.data import choose_split
 
 TWO = [Split(["a", "b"], ["c", "d"], name="one")]
 

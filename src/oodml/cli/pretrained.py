@@ -44,7 +44,7 @@ def pretrained_command(
         raise OodmlError("Give a data set (`oodml datasets` lists them), or --study FOLDER.")
     else:
         from oodml.cli._pictures_in import open_dataset, quietly
-        from oodml.training import evaluate_pretrained
+        from oodml.encoders import evaluate_pretrained
 
         found = quietly(
             evaluate_pretrained,
@@ -78,8 +78,8 @@ def _in_study(
     study: Path, backbones: list[str], forms: list[str], components: int | None, device: str
 ) -> list[dict[str, Any]]:
     from oodml.cli._pictures_in import quietly
+    from oodml.encoders.score import WHITENED, check_forms
     from oodml.study.encoders import score_pretrained
-    from oodml.training.pretrained import WHITENED, check_forms
 
     check_forms(forms, components)
     encoders, rows = [_encoder(each) for each in backbones], []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from oodml._errors import OodmlError, unknown_name
@@ -14,6 +14,15 @@ def check_loggers(names: str | tuple[str, ...] | None) -> None:
     for name in [names] if isinstance(names, str) else names or ():
         if name not in LOGGERS:
             raise unknown_name("logger", name, LOGGERS)
+
+
+def check_metrics(names: Iterable[str]) -> None:
+    from oodml.evaluation.clustering import CLUSTERING_METRICS
+    from oodml.evaluation.retrieval import NAMES, is_retrieval_metric
+
+    for name in names:
+        if not is_retrieval_metric(name) and name not in CLUSTERING_METRICS:
+            raise unknown_name("metric", name, [*NAMES, "recall@1", "recall@K", *CLUSTERING_METRICS])
 
 
 def check_depth(train: str, grad_cache: int | None) -> None:
@@ -74,7 +83,9 @@ def check_schedule(spec: str | Mapping[str, Any]) -> dict[str, Any]:
     known = {"step": {"name", "epochs", "factor"}, "cosine": {"name", "rise"}}.get(options["name"], {"name"})
     rise = options.get("rise", 0)
     is_wrong = options.keys() - known or not isinstance(rise, int | float) or not 0 <= rise < float("inf")
-    if is_wrong or (options["name"] == "step" and not _are_milestones(options.get("epochs"), options.get("factor", 1.0))):
+    if is_wrong or (
+        options["name"] == "step" and not _are_milestones(options.get("epochs"), options.get("factor", 1.0))
+    ):
         raise OodmlError(
             'The schedule "step" needs its epochs, e.g. {"name": "step", "epochs": [40, 60], "factor": 0.3}; '
             '"cosine" takes "rise", the epochs over which the rate of the backbone rises from 0; "constant" takes no '

@@ -13,7 +13,15 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from oodml._errors import OodmlError, unknown_name
 from oodml._split import as_split
-from oodml.config.checks import check_backbone, check_batches, check_depth, check_loggers, check_schedule, check_views
+from oodml.config.checks import (
+    check_backbone,
+    check_batches,
+    check_depth,
+    check_loggers,
+    check_metrics,
+    check_schedule,
+    check_views,
+)
 from oodml.config.identity import run_hash
 from oodml.config.protocol import (
     applied,
@@ -148,6 +156,7 @@ class RunConfig(BaseModel):
         if self.schedule is not None:
             check_schedule(self.schedule)
         check_loggers(self.logger)
+        check_metrics((*(self.metrics or ()), self.selection_metric))
         check_views(self.crop_scale)
         values = self._filled
         check_depth(values["train"], self.grad_cache)
@@ -235,7 +244,7 @@ class RunConfig(BaseModel):
     def save(self, path: str | Path) -> None:
         write_settings(path, self.as_dict())
 
-    def on_its_own(self, episodes: bool = False) -> dict[str, Any]:
+    def portable_dict(self, episodes: bool = False) -> dict[str, Any]:
         """`as_dict` without references to other files: the classes of a split file (and its `episodes`), and absolute
         paths of data and weights."""
         values = self.as_dict()

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from oodml.encoders.published import backbone_name, encoder_features, encoder_specs
+from oodml.encoders.score import check_forms, in_form
 from oodml.models import Backbone
 from oodml.study.encoders.score import score_splits, splits_and_pictures
 from oodml.study.store import Store, open_store
-from oodml.training.pretrained import backbone_name, check_forms, describe, encoder_specs, in_form
 
 
 def score_pretrained(
@@ -32,8 +33,13 @@ def score_pretrained(
     splits, data = splits_and_pictures(store, quiet)
     found = []
     for encoder in encoders:
-        label, features = describe(data, device=device, quiet=quiet, **encoder)
+        label, features = encoder_features(data, device=device, quiet=quiet, **encoder)
         named = label if form == "normalised" else f"{label} ({form})"
-        rows = {split.name: in_form(features, data, split, form, components) for split in splits}
+        rows = {
+            split.name: in_form(
+                features[data.indices_of(split.test)], form, features[data.indices_of(split.train)], components
+            )
+            for split in splits
+        }
         found.append(score_splits(store, named, "generic", data, splits, rows, backbone=backbone_name(encoder["name"])))
     return found

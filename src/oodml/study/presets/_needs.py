@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from oodml.data import list_batch_samplers, list_datasets
+from oodml.encoders import PUBLISHED
 from oodml.losses import list_losses, loss_record
 from oodml.methods import list_methods
 from oodml.miners import list_miners
 from oodml.models import list_backbones
-from oodml.training.pretrained import PUBLISHED
 
 
 def needs(settings: Mapping[str, Any]) -> list[str]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from oodml.adaptation.adapt import AdaptOptions, check_at_least
+from oodml.config import check_metrics
+from oodml.encoders.published import encoder_specs
 from oodml.shift import Split
 from oodml.study.follow import shared_dataset
 from oodml.study.plan import StudyConfig, plan
-from oodml.training.fewshot import Wish, at_least
-from oodml.training.pretrained import encoder_specs
-from oodml.training.scoring import check_metrics
 
 _ANY = Split(["a", "b"], ["c", "d"], name="any split")  # splits may take minutes to build, and settings know none
 
@@ -17,8 +17,8 @@ def check_study(study: StudyConfig) -> None:
     for run in plan(study, [_ANY]):
         check_metrics((*(run.config.metrics or ()), run.config.selection_metric))
     for shots in study.shots or ():
-        at_least("shots", shots, 1)
-    Wish(study.episodes, **study.few_shot)
+        check_at_least("shots", shots, 1)
+    AdaptOptions(study.episodes, **study.few_shot)
     for target in study.transfer or ():
         shared_dataset(target)
     encoder_specs(study.generic or ())

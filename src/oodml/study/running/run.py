@@ -14,6 +14,7 @@ from oodml._errors import OodmlError
 from oodml._progress import progress_bar
 from oodml.config import dataset_identity
 from oodml.data import Dataset, load_dataset, load_images
+from oodml.encoders.published import scored_by
 from oodml.study.encoders import score_pretrained
 from oodml.study.engines import Engine, make_engine
 from oodml.study.engines.execute import is_done
@@ -36,7 +37,6 @@ from oodml.study.results import load_study, scored_as, scored_labels, smallest_t
 from oodml.study.running.checks import check_study
 from oodml.study.statistics import StudyTable
 from oodml.study.store import Store, open_store
-from oodml.training.pretrained import scored_by
 
 MARKS = (SETTINGS, PLAN, SPLITS)  # any of them makes a folder that of a study
 ADVICE = "give --out a folder of its own."

@@ -9,14 +9,14 @@ from typing import Any
 from oodml.config import RunConfig
 from oodml.data import Dataset
 from oodml.training import distributed, train
-from oodml.training.initial import starting_backbone
-from oodml.training.job import build_job, load_pictures
+from oodml.training.embedder import starting_backbone
+from oodml.training.job import build_job, prepare_images
 
 
 def lay_out(config: RunConfig, dataset: Dataset) -> None:
     """All that a run does before its first step; features of a frozen backbone stay on disk."""
     processes = distributed.join(config.device)
-    build_job(config, Path(), load_pictures(config, dataset, processes), starting_backbone(config), processes, None)
+    build_job(config, Path(), prepare_images(config, dataset, processes), starting_backbone(config), processes, None)
 
 
 def try_run(config: RunConfig, dataset: Dataset, steps: int) -> dict[str, Any]:
