@@ -19,8 +19,8 @@ from oodml.cli import (  # noqa: F401 - registers the commands
     splits,
     splits_more,
     study_score,
-    study_search,
     train,
+    tune,
 )
 from oodml.cli._app import app, method_name, resumable
 from oodml.training import Interrupted

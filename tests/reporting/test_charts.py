@@ -26,7 +26,7 @@ from oodml.reporting.write import build_sections
 from oodml.study.correlations import structure_correlation
 from oodml.study.statistics import ags
 from oodml.study.store import Store
-from oodml.study.table import Row, StudyTable
+from oodml.study.table import Row, StudyTable, with_untrained
 
 # Machado, Oliveira and Fernandes (2009), severity 1: how colours look without one kind of cone.
 SEEN = {
@@ -136,7 +136,7 @@ def test_bars_of_one_shift_are_means_over_its_splits_with_the_untrained_backbone
         for i, fid in enumerate(fids)
         for seed in (0, 2)
     ]
-    chart = ranking_chart(gather(StudyTable(rows), None, None, None))
+    chart = ranking_chart(gather(StudyTable(with_untrained(rows)), None, None, None))
     values = {s.name: s.x[0] for s in chart.views["recall@1",].series}
     more = 5 * (len(fids) - 1)
     assert list(values) == ["bad", "untrained", "good"]  # the last bar is drawn on top
@@ -232,7 +232,7 @@ def test_maps_show_the_pictures_of_both_sides_at_the_same_places(made_study, tmp
     assert map_charts(gather(made_study.table, None, None, None)) == ([], []), "these splits were not built"
     held["splits"][0]["provenance"]["recipe"]["data"] = "of other pictures"
     store.write_json("splits.json", held)
-    told = "No maps of the splits: the data set 'folder' has changed since they were built."
+    told = "No maps of the splits: the dataset 'folder' has changed since they were built."
     assert map_charts(gather(made_study.table, store, None, None)) == ([], [told])
     held["splits"][0]["provenance"]["recipe"] = {"backbone": "no such network", "images_per_class": 5}
     store.write_json("splits.json", held)
