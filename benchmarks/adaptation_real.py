@@ -25,10 +25,11 @@ from typing import Any
 
 import oodml
 from oodml._files import write_json
+from oodml.adaptation import FewShot
+from oodml.adaptation.cross_dataset import transfer, transfer_json
 from oodml.cli._app import print_table
 from oodml.shift import load_official
-from oodml.training import FewShot, Result
-from oodml.training.transfer import transfer, transfer_json
+from oodml.training import Result
 
 METRICS = ("recall@1", "map@1000")
 ADAPTED = ("rate × steps", "zero-shot", "few-shot", "gain")

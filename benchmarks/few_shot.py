@@ -20,14 +20,14 @@ from rich.console import Console
 from rich.table import Table
 
 import oodml
+from oodml.adaptation.adapt import SHOTS, STEPS
+from oodml.adaptation.episodes import CachedViews
+from oodml.adaptation.fine_tuning import Draws, Support, draw, fine_tune, last_layers, stacked_embedding
 from oodml.evaluation import evaluate
 from oodml.losses.margin import Margin
 from oodml.methods import Context, Method, make_method
 from oodml.models import make_backbone
 from oodml.models.embedder import Embedder
-from oodml.training.adaptation import Draws, Support, draw, fine_tune, last_layers, stacked_embedding
-from oodml.training.fewshot import SHOTS, STEPS
-from oodml.training.inputs import CachedViews
 
 CLASSES, IMAGES, FEATURES, VIEWS = 100, 59, 1280, 8
 

@@ -47,7 +47,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import oodml
 from oodml.losses import loss_record
-from oodml.methods._base import COMPILED_OBJECTIVE
+from oodml.methods.base import COMPILED_OBJECTIVE
 
 DIM, CLASSES, MEMORY = 512, 256, 1024
 HOST_BATCH, HOST_DIM = 16, 16  # next to no work

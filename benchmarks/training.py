@@ -39,10 +39,10 @@ from oodml.losses import list_losses
 from oodml.methods import list_methods, make_method, method_record
 from oodml.models.embedder import Embedder
 from oodml.training.distributed import join
-from oodml.training.initial import starting_backbone
-from oodml.training.job import Job, build_job, load_pictures
+from oodml.training.embedder import starting_backbone
+from oodml.training.job import Job, build_job, prepare_images
 from oodml.training.loop import take_step
-from oodml.training.watch import LossWatch
+from oodml.training.stopping import LossMonitor
 
 BESIDE_LOSSES = ("rho", "s2sd", "sharing", "diva", "uniform_prior", "mixup")
 FIRST_STEP = 2000  # far enough into a run that what a method begins late (S2SD's features: step 1,000) has begun
@@ -131,7 +131,7 @@ def first_job(options: argparse.Namespace) -> Job:
         quiet=True,
     ).resolved()
     processes = join(options.device)
-    images = load_pictures(config, dataset, processes)
+    images = prepare_images(config, dataset, processes)
     return build_job(config, Path(tempfile.mkdtemp()), images, starting_backbone(config), processes, stop_at=None)
 
 
@@ -217,7 +217,7 @@ def measure(job: Job, base: Job | None, name: str, limit: Callable[[], None], op
 
 def stepper(job: Job, options: argparse.Namespace) -> Callable[[], None]:
     """A function that takes the next step of a run, and looks at its losses when training would at the latest."""
-    watch = LossWatch(options.steps * job.method.batches_per_step, job.processes.device)
+    watch = LossMonitor(options.steps * job.method.batches_per_step, job.processes.device)
     job = dataclasses.replace(job, sampler=copy.deepcopy(job.sampler))
     steps = job.steps(FIRST_STEP)
 

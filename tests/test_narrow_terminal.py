@@ -11,10 +11,11 @@ from typer.testing import CliRunner
 
 import oodml.cli
 from oodml._progress import progress_bar, tell
+from oodml.adaptation import FewShot
+from oodml.adaptation.result import over_episodes
 from oodml.cli._app import app, out, print_table
 from oodml.cli.methods import reflow
-from oodml.training import FewShot, PretrainedScore
-from oodml.training.few_shot_result import over_episodes
+from oodml.encoders import EncoderScore
 
 for module in pkgutil.iter_modules(oodml.cli.__path__):
     importlib.import_module(f"oodml.cli.{module.name}")  # they add their commands
@@ -37,7 +38,7 @@ def test_means_and_their_intervals_stay_on_one_line(monkeypatch):
     zero, few = {"recall@1000": over_episodes([0.1, 0.9])}, {"recall@1000": over_episodes([0.9, 0.1])}
     about = {"dataset": "glyphs", "split": "default", "episodes": 2, "seconds": 3.0, "notes": []}
     found = [FewShot(zero, few, about | {"shots": n, "lr": 1e-5, "steps": steps}) for n, steps in ((2, 1000), (10, 0))]
-    monkeypatch.setattr("oodml.training.fewshot.few_shots", lambda *_, **__: found)
+    monkeypatch.setattr("oodml.adaptation.few_shots", lambda *_, **__: found)
     lines = lines_of("fewshot", "runs/some", "--shots", "2", "--shots", "10")
     rows = [line for line in lines if line.strip().startswith("recall@1000")]
     assert len(rows) == 2 and all(row.count("50.00 [0.00–100.00]") == 2 for row in rows)
@@ -49,10 +50,10 @@ def test_means_and_their_intervals_stay_on_one_line(monkeypatch):
 def test_what_all_rows_have_in_common_is_said_once(monkeypatch):
     scores = {"recall@1": 0.5, "map@1000": 0.25, "nmi": 1.0}
     found = [
-        PretrainedScore(name, "default", None, "normalised", 8, scores)
+        EncoderScore(name, "default", None, "normalised", 8, scores)
         for name in ("vit_base_patch32_clip_224.openai", "tiny")
     ]
-    monkeypatch.setattr("oodml.training.evaluate_pretrained", lambda *_, **__: found)
+    monkeypatch.setattr("oodml.encoders.evaluate_pretrained", lambda *_, **__: found)
     lines = lines_of("pretrained", "glyphs")
     assert lines[0].strip() == "test classes, %, no training · form normalised · split default"
     assert any(re.fullmatch(r" *vit_base_patch32_clip_224.openai +50.0 +25.0 +100.0 *", line) for line in lines)

@@ -21,9 +21,9 @@ _HOME = {
     "ags": "study",
     "build_splits": "shift",
     "evaluate": "evaluation",
-    "evaluate_pretrained": "training",
+    "evaluate_pretrained": "encoders",
     "extract_features": "models",
-    "few_shot": "training",
+    "few_shot": "adaptation",
     "fid": "shift",
     "kid": "shift",
     "list_backbones": "models",
@@ -62,6 +62,7 @@ __all__ = [*_HOME]
 if TYPE_CHECKING:
     from oodml import losses, miners
     from oodml._errors import OodmlError
+    from oodml.adaptation import few_shot
     from oodml.config import RunConfig
     from oodml.data import (
         Dataset,
@@ -72,6 +73,7 @@ if TYPE_CHECKING:
         register_batch_sampler,
         register_dataset,
     )
+    from oodml.encoders import evaluate_pretrained
     from oodml.evaluation import evaluate, register_metric, structure, threshold_drift
     from oodml.losses import list_losses, make_loss, register_loss
     from oodml.methods import list_methods, make_method, register_method
@@ -80,7 +82,7 @@ if TYPE_CHECKING:
     from oodml.reporting import report
     from oodml.shift import Split, build_splits, fid, kid, load_splits, make_episodes
     from oodml.study import StudyConfig, ags, load_study, run_study
-    from oodml.training import Result, evaluate_pretrained, few_shot, load_embedder, train
+    from oodml.training import Result, load_embedder, train
 
 
 def __getattr__(name: str) -> Any:

@@ -1,16 +1,17 @@
-"""Checks of hyperparameters and of batches: wrong numbers must not train for days."""
+"""Checks of hyperparameters and of batches: wrong values are refused before anything is computed."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from oodml._errors import OodmlError
+from oodml._errors import OodmlError, unknown_name
 
-_WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)  # torch compares no other whole numbers
+_WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)  # torch compares no other integers
 
 
 def require_positive(**numbers: float) -> None:
@@ -45,6 +46,13 @@ def require_generator(generator: torch.Generator | None) -> None:
         raise OodmlError(f"generator must be a torch.Generator or None, got {generator!r}.")
 
 
+def require_choice(owner: str, valid: Collection[str], **options: Any) -> None:
+    """Options of `owner` that name one of a few ways."""
+    for name, value in options.items():
+        if value not in valid:
+            raise unknown_name(f"value of {owner}'s {name}:", value, valid)
+
+
 def is_whole(value: Any) -> bool:
     return hasattr(value, "__index__") and not isinstance(value, bool | Tensor)
 
@@ -57,7 +65,7 @@ def _is_finite(value: Any) -> bool:
 
 
 def check_batch(embeddings: Tensor, labels: Tensor, num_classes: int | None = None) -> None:
-    """Raise for what no loss can use. Values are checked on CPU tensors only: on a GPU that would force a sync."""
+    """Raise for what no loss can use. Values are checked on CPU tensors only: on a GPU that would synchronise."""
     for name, value in (("embeddings", embeddings), ("labels", labels)):
         if not isinstance(value, Tensor):
             raise OodmlError(f"{name} must be a torch.Tensor, got {type(value).__name__}.")

@@ -6,12 +6,16 @@ A file holds one split (`Split.save`, `Split.load`) or a series with the progres
 
 from __future__ import annotations
 
+import hashlib
 import json
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, SupportsIndex
+
+import numpy as np
 
 from oodml._errors import OodmlError, unknown_name
 from oodml._files import explained, write_json
@@ -224,6 +228,25 @@ def _read_series(path: Path) -> Splits:
     )
     check_names(splits, str(path))
     return splits
+
+
+def hold_out_classes(train: Sequence[str], seed: int | None = None) -> list[str]:
+    """A quarter of the training classes, for validation.
+
+    At least two, since every neighbour is right among images of one class; none of fewer than four classes, since two
+    must be left to train on. Without a seed they are chosen by a hash of their names, and their number is rounded: the
+    rule of a run whose split has no validation classes. With a seed they are drawn, and their number is rounded up: the
+    rule of `build_splits`. Results and split files depend on both.
+    """
+    names = sorted(train)
+    count = max(2, round(len(names) / 4) if seed is None else math.ceil(len(names) / 4))
+    if len(names) - count < 2:
+        return []
+    if seed is None:
+        order = sorted(names, key=lambda name: hashlib.sha256(name.encode("utf-8", "surrogateescape")).digest())
+    else:
+        order = [names[i] for i in np.random.default_rng(seed).permutation(len(names))]
+    return sorted(order[:count])
 
 
 def _class_names(side: str, names: Any) -> list[str]:

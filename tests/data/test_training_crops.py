@@ -22,9 +22,9 @@ from oodml.data import cache as cache_module
 from oodml.data import images as images_module
 from oodml.data.augment import Views, random_resized_crop, squeezed_random_crop
 from oodml.models import features
+from oodml.training.data import open_images
 from oodml.training.distributed import Processes
-from oodml.training.job import load_pictures
-from oodml.training.target import _load_pictures
+from oodml.training.job import prepare_images
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*1 class has a single image")
 
@@ -242,11 +242,11 @@ def test_a_run_crops_at_the_side_of_its_settings(tmp_path: Path, cache: Path):
     config = RunConfig(dataset=spec, cache_side=512, device="cpu", quiet=True)
     dataset = load_dataset(spec)
     for images in (
-        load_pictures(config, dataset, Processes()),
-        _load_pictures(config, dataset, torch.device("cpu"), True),  # few-shot adaptation of that run
+        prepare_images(config, dataset, Processes()),
+        open_images(dataset, torch.device("cpu"), config, True),  # few-shot adaptation of that run
     ):
         assert (training_views(images) - expected).abs().max() < 1.01 / 255
-    assert load_pictures(RunConfig(dataset=spec, device="cpu", quiet=True), dataset, Processes())._larger is None
+    assert prepare_images(RunConfig(dataset=spec, device="cpu", quiet=True), dataset, Processes())._larger is None
     assert config.hash() != RunConfig(dataset=spec).hash() == RunConfig(dataset=spec, cache_side=None).hash()
 
 
@@ -254,7 +254,7 @@ def test_features_of_augmented_views_follow_a_side_that_is_given(tmp_path: Path,
     root = write(tmp_path / "d", (480, 400), (600, 450))
     config = RunConfig(dataset={"name": "folder", "root": str(root)}, train="head", cache_side=512, quiet=True)
     plain = load_dataset("folder", root=root)
-    larger = load_pictures(config, plain, Processes()).dataset
+    larger = prepare_images(config, plain, Processes()).dataset
     found, today = (features.extract_features(ds, "tiny", views=1, device="cpu", quiet=True) for ds in (larger, plain))
     assert np.array_equal(found[0], today[0]) and not np.allclose(found[1], today[1])
     stored = list((cache / "features").glob("*.safetensors"))

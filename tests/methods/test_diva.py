@@ -10,9 +10,8 @@ from torch.nn import functional as F
 import oodml
 from oodml import OodmlError
 from oodml.methods import Batch, Context
-from oodml.methods._contrast import batch_weights, contrast, log_weights
-from oodml.methods._decorrelation import correlation
-from oodml.methods.diva import HEADS
+from oodml.methods.decorrelation import correlation
+from oodml.methods.diva import HEADS, batch_weights, contrast, log_weights
 from oodml.models import make_backbone
 from oodml.models.embedder import Embedder
 
@@ -166,7 +165,7 @@ def test_the_kept_weights_hold_the_four_heads_and_nothing_of_the_slow_network(pr
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"base": "s2sd"}, "'s2sd' is a method with its own"),
+        ({"base": "s2sd"}, "'s2sd' is a method: give the loss"),
         ({"sharing": "fulll"}, "Did you mean 'full'"),
         ({"weighting": "key"}, "query"),
         ({"temperature": 0.0}, "temperature > 0"),
@@ -178,7 +177,7 @@ def test_the_kept_weights_hold_the_four_heads_and_nothing_of_the_slow_network(pr
 def test_what_makes_no_sense_is_refused_at_once(options, message):
     with pytest.raises(OodmlError, match=message):
         oodml.make_method("diva", **options)
-    with pytest.raises(OodmlError, match="no multiple of 4"):
+    with pytest.raises(OodmlError, match="not a multiple of 4"):
         oodml.make_method("diva").check(66, "all")
 
 

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 import oodml
 from oodml import OodmlError
 from oodml.methods import Batch, Context, Method, make_method, method_record, method_spec, register_method
-from oodml.methods._objective import expand
+from oodml.methods.objective import expand
 from oodml.models import freeze_batchnorm, make_backbone
 from oodml.models.embedder import Embedder
 from oodml.models.heads import Head

@@ -161,11 +161,11 @@ def test_nothing_is_mixed_at_test_time(prepared):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"base": "diva"}, "'diva' looks at more: a second view"),
+        ({"base": "diva"}, "'diva' uses more: a second view"),
         ({"base": "crossbatch"}, "a memory of other batches"),
         ({"base": {"name": "s2sd", "base": "crossbatch"}}, "a memory of other batches"),
         ({"base": {"name": "sharing", "triplets": "groups"}}, "a group"),
-        ({"base": "mixup"}, "'mixup' looks at more"),
+        ({"base": "mixup"}, "'mixup' uses more"),
         ({"layers": "feature"}, "Did you mean 'features'"),
         ({"layers": []}, "features"),
         ({"alpha": 0.0}, "alpha > 0"),

@@ -9,8 +9,8 @@ from torch import nn
 
 import oodml
 from oodml.methods import Batch, Context
-from oodml.methods._branches import Branches
-from oodml.methods._distillation import DISTILLATIONS, distilled_pairs, relations
+from oodml.methods.distillation import DISTILLATIONS, distilled_pairs, relations
+from oodml.methods.s2sd import Branches
 from oodml.models.embedder import Embedder
 
 FEATURES, CLASSES, BATCH = 12, 4, 8

@@ -8,10 +8,9 @@ from torch.nn import functional as F
 
 import oodml
 from oodml import OodmlError
-from oodml.methods._across import NEGATIVES, SAMPLERS, Across, AnyThree, SeveralAcross
-from oodml.methods._decorrelation import correlation, make_regressor, predicted_correlation, reverse, scaled_weight
-from oodml.methods._groups import classes_per_group, standardised
-from oodml.methods.sharing import VARIANTS
+from oodml.methods.decorrelation import correlation, make_regressor, predicted_correlation, reverse, scaled_weight
+from oodml.methods.shared_task import NEGATIVES, SAMPLERS, Across, AnyThree, SeveralAcross
+from oodml.methods.sharing import VARIANTS, classes_per_group, standardised
 
 
 @pytest.mark.parametrize(("sampling", "nearest"), list(itertools.product(SAMPLERS, [False, True])))
@@ -322,16 +321,16 @@ def test_proxies_have_no_shared_triplets_and_rho_no_place_in_them(prepared):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"base": "s2sd"}, "'s2sd' is a method with its own"),
+        ({"base": "s2sd"}, "'s2sd' is a method: give the loss"),
         ({"base": {"name": "plain", "loss": "margin"}}, "give the loss"),
         ({"variant": "both+decor"}, "both\\+sep"),
         ({"triplets": "group"}, "Did you mean 'groups'"),
         ({"sampling": "hard"}, "semihard"),
         ({"gamma": -1.0}, "gamma >= 0"),
-        ({"gamma": 50.0, "variant": "both+sep"}, "weighs the decorrelation"),
-        ({"base": "npair", "triplets": "min-dap"}, "looks at several pairs"),
-        ({"base": "npair", "sampling": "semihard"}, "looks at several pairs"),
-        ({"base": "npair", "positive": "distance"}, "looks at several pairs"),
+        ({"gamma": 50.0, "variant": "both+sep"}, "weights the decorrelation"),
+        ({"base": "npair", "triplets": "min-dap"}, "uses several pairs"),
+        ({"base": "npair", "sampling": "semihard"}, "uses several pairs"),
+        ({"base": "npair", "positive": "distance"}, "uses several pairs"),
         ({"positive": "nearest"}, "positive"),
         ({"positive": "distance", "triplets": "min-dap"}, "draws positive and negative by distance"),
         ({"positive": "distance", "sampling": "random"}, "draws positive and negative by distance"),

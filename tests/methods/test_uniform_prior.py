@@ -92,7 +92,7 @@ def test_what_cannot_work_is_refused():
         oodml.make_method("uniform_prior", every=2.5)
     with pytest.raises(OodmlError, match="whole numbers"):
         oodml.make_method("diva", queue=2.5)
-    with pytest.raises(OodmlError, match="no prior can move them"):
+    with pytest.raises(OodmlError, match="the features are fixed"):
         oodml.make_method("uniform_prior", on="features").check(64, "head")
     with pytest.raises(OodmlError, match="Did you mean 'features'"):
         oodml.make_method("uniform_prior", on="feature")

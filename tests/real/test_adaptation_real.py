@@ -35,7 +35,7 @@ def official(number: int) -> Split:
 
 
 @pytest.fixture(scope="module")
-def gains(cars: oodml.Dataset, tmp_path_factory: pytest.TempPathFactory) -> dict[int, oodml.training.FewShot]:
+def gains(cars: oodml.Dataset, tmp_path_factory: pytest.TempPathFactory) -> dict[int, oodml.adaptation.FewShot]:
     found = {}
     for number in (1, 8):
         config = oodml.RunConfig(
@@ -50,7 +50,7 @@ def gains(cars: oodml.Dataset, tmp_path_factory: pytest.TempPathFactory) -> dict
     return found
 
 
-def test_adaptation_is_worth_more_under_a_larger_shift(gains: dict[int, oodml.training.FewShot]) -> None:
+def test_adaptation_is_worth_more_under_a_larger_shift(gains: dict[int, oodml.adaptation.FewShot]) -> None:
     """The papers' finding: relative to what the run scores without, five images of a class bring more on split 8."""
     easy, hard = (gains[n].gain("map@1000").mean / gains[n]["zero"]["map@1000"].mean for n in (1, 8))
     assert hard > easy, (easy, hard)

@@ -9,7 +9,7 @@ import oodml
 from oodml import OodmlError, RunConfig
 from oodml.config.protocol import written_out
 from oodml.methods import register_method
-from oodml.methods._wrapper import Wrapper
+from oodml.methods.wrapper import Wrapper
 from oodml.recipes import Setup, grids, recipe, recipes, tables
 
 RESNET = "resnet50.tv_in1k"
@@ -275,7 +275,7 @@ def test_diva_as_printed_has_no_permuted_labels():
 
 def test_the_weights_of_decorrelation_follow_the_size_of_the_embedding():
     """As without a protocol: (D/128)² times that of 128 dimensions."""
-    from oodml.methods._decorrelation import scaled_weight
+    from oodml.methods.decorrelation import scaled_weight
 
     assert resolved("sharing", "sharing", embedding_dim=64).method["gamma"] == scaled_weight(2000, 32)
     assert resolved("diva", embedding_dim=64).method["decorrelation"] == scaled_weight(1500, 16)

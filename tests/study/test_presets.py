@@ -13,7 +13,7 @@ from oodml.study.grid import load_plan, plan
 from oodml.study.presets import HEADER, load_preset, needs, presets
 from oodml.study.published import published_tables
 from oodml.study.store import Store
-from oodml.training.sets import choose_split
+from oodml.training.data import choose_split
 
 TWO = [Split(["a", "b"], ["c", "d"], name="one")]
 

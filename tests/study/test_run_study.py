@@ -15,7 +15,9 @@ from PIL import Image
 
 import oodml
 from oodml import OodmlError
+from oodml.adaptation import EpisodeScore, FewShot, transfer
 from oodml.data import ArraySource, build_dataset, register_dataset
+from oodml.encoders import PUBLISHED
 from oodml.shift import Split, load_splits, save_splits
 from oodml.study import load_study
 from oodml.study.engines import execute as study_execute
@@ -26,8 +28,6 @@ from oodml.study.run import prepare
 from oodml.study.settings import StudyConfig
 from oodml.study.splits import split_features
 from oodml.study.store import Store
-from oodml.training import EpisodeScore, FewShot, transfer
-from oodml.training.pretrained import PUBLISHED
 
 
 def test_a_study_is_trained_scored_and_summed_up(trained):
@@ -367,8 +367,8 @@ def followed(study, trained, splits, tmp_path, monkeypatch):
         scores = {"recall@1": float(len(str(data)))}
         return {"scores": scores, "untrained": scores, "fid": 1.0, "few": {n: adapted(n) for n in shots}, "notes": []}
 
-    monkeypatch.setattr("oodml.training.few_shot", few_shot)
-    monkeypatch.setattr(sys.modules["oodml.training.transfer"], "transfer", transfer)
+    monkeypatch.setattr("oodml.adaptation.few_shot", few_shot)
+    monkeypatch.setattr(sys.modules["oodml.adaptation.cross_dataset"], "transfer", transfer)
     monkeypatch.setattr(study_execute, "shared_dataset", lambda spec: spec)
 
     def follow(**changes):

@@ -121,9 +121,7 @@ def test_a_worker_that_dies_takes_no_other_run_with_it(cheap, forked_workers, tm
     assert "SIGKILL" in store.failure("run01")
     assert "Out of memory?" in store.failure("run05")
     assert "no memory left" in store.failure("run04")
-    assert [each.reason for each in status(planned, store) if each.run.id == "run04"] == [
-        "MemoryError: no memory left"
-    ]
+    assert [each.reason for each in status(planned, store) if each.run.id == "run04"] == ["MemoryError: no memory left"]
 
 
 def test_a_worker_that_dies_while_idle_is_replaced(cheap, forked_workers, tmp_path):

@@ -1,4 +1,4 @@
-"""A data set that trains in a second: coloured patterns, one a class, moved and disturbed."""
+"""A dataset that trains in a second: coloured patterns, one per class, with noise."""
 
 import contextlib
 import json

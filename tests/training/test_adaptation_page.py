@@ -1,9 +1,9 @@
-"""The examples of docs/adaptation.md run as printed, on a smaller data set."""
+"""The examples of docs/adaptation.md run as printed, on a smaller dataset."""
 
 import re
 from pathlib import Path
 
-from oodml.training.pretrained import PUBLISHED
+from oodml.encoders import PUBLISHED
 
 PAGE = Path(__file__).parents[2] / "docs" / "adaptation.md"
 

@@ -1,4 +1,4 @@
-"""How far to adapt: chosen on the run's own validation classes, never on what it will be asked for."""
+"""How far to adapt: chosen on the run's own validation classes, never on the test classes."""
 
 import json
 from dataclasses import replace
@@ -8,14 +8,15 @@ import pytest
 
 import oodml
 from oodml import OodmlError
+from oodml._split import hold_out_classes
+from oodml.adaptation import few_shot
+from oodml.adaptation.episodes import Episodes, FitOptions
+from oodml.adaptation.target import read_target
+from oodml.adaptation.validation import EPISODES, METRIC, PUBLISHED_LR, SLOW_LR, choose_steps, validation_target
 from oodml.data import register_dataset
-from oodml.training import few_shot, train
-from oodml.training.choosing import EPISODES, METRIC, PUBLISHED_LR, SLOW_LR, choose, validation_target
-from oodml.training.episodes import Episodes, Way
-from oodml.training.sets import validation_classes
-from oodml.training.target import read_target
+from oodml.training import train
 
-WAY = Way(beta=1.2, batch_size=112, views=2, exact=False, seed=0)
+OPTIONS = FitOptions(beta=1.2, batch_size=112, views=2, exact=False, seed=0)
 QUICK = {"episodes": 3, "quiet": True, "device": "cpu"}
 
 
@@ -54,17 +55,17 @@ def test_only_images_of_validation_classes_are_looked_at(run, monkeypatch):
     seen = []
     real = Episodes.read.__func__
 
-    def read(cls, target, shots, count, way, quiet):
-        found = real(cls, target, shots, count, way, quiet)
+    def read(cls, target, shots, count, options, quiet):
+        found = real(cls, target, shots, count, options, quiet)
         seen.append(found)
         return found
 
     monkeypatch.setattr(Episodes, "read", classmethod(read))
     target = read_target(run, quiet=True)
-    choose(target, 2, 20, WAY, quiet=True)
+    choose_steps(target, 2, 20, OPTIONS, quiet=True)
     (simulated,) = seen
     data = target.data
-    expected = data.indices_of(validation_classes(target.split.train))
+    expected = data.indices_of(hold_out_classes(target.split.train))
     assert len(simulated.sides) == EPISODES
     for support, query in simulated.sides:
         assert not set(support) & set(query)
@@ -76,9 +77,9 @@ def test_only_images_of_validation_classes_are_looked_at(run, monkeypatch):
 def test_the_gains_are_those_of_the_simulated_episodes(run):
     """Recomputed from the definition: adapt for that many steps, score, subtract, average."""
     target = read_target(run, quiet=True)
-    found = choose(target, 2, 30, WAY, quiet=True)
+    found = choose_steps(target, 2, 30, OPTIONS, quiet=True)
     held_out = validation_target(target, 2, quiet=True).with_episodes(2, EPISODES)
-    episodes = Episodes.read(held_out, 2, EPISODES, WAY, quiet=True)
+    episodes = Episodes.read(held_out, 2, EPISODES, OPTIONS, quiet=True)
     embed = episodes.target.trained.embedder
 
     def scored(layers, number):
@@ -99,9 +100,9 @@ def test_the_gains_are_those_of_the_simulated_episodes(run):
     assert (found.lr, found.steps) == max(found.tried, key=lambda each: each[2])[:2]
 
 
-def test_the_best_stop_wins_and_a_falling_path_is_left(run, gains):
+def test_the_best_stop_wins_and_a_falling_rate_is_given_up(run, gains):
     asked = gains({(SLOW_LR, 10): 0.01, (SLOW_LR, 20): 0.03, (SLOW_LR, 50): 0.02, (SLOW_LR, 500): 0.9})
-    found = choose(read_target(run, quiet=True), 2, 1000, WAY, quiet=True)
+    found = choose_steps(read_target(run, quiet=True), 2, 1000, OPTIONS, quiet=True)
     assert (found.lr, found.steps) == (SLOW_LR, 20)
     assert asked == [(SLOW_LR, 10), (SLOW_LR, 20), (SLOW_LR, 50), (SLOW_LR, 100)]
     assert "Rate 1e-05 and 20 steps were chosen" in found.note and json.dumps(found.to_json())
@@ -110,12 +111,12 @@ def test_the_best_stop_wins_and_a_falling_path_is_left(run, gains):
 def test_the_published_rate_is_tried_where_the_slow_one_still_gains_at_its_end(run, gains):
     slow = {(SLOW_LR, stop): stop * 1e-4 for stop in (10, 20, 50, 100, 200, 300)}
     asked = gains({**slow, (PUBLISHED_LR, 200): 0.2, (PUBLISHED_LR, 300): 0.1})
-    found = choose(read_target(run, quiet=True), 2, 300, WAY, quiet=True)
+    found = choose_steps(read_target(run, quiet=True), 2, 300, OPTIONS, quiet=True)
     assert (found.lr, found.steps) == (PUBLISHED_LR, 200)
     assert asked[6:] == [(PUBLISHED_LR, 100), (PUBLISHED_LR, 200), (PUBLISHED_LR, 300)]
 
 
-def test_a_run_is_left_as_it_is_where_nothing_gains(run, gains):
+def test_a_run_is_not_adapted_where_nothing_gains(run, gains):
     gains({(SLOW_LR, stop): -0.1 for stop in (10, 20)})
     found = few_shot(run, shots=2, steps=50, **QUICK)
     assert found["few"] == found["zero"] and found.about["steps"] == 0
@@ -161,21 +162,21 @@ def test_one_shot_of_few_classes_says_what_can_be_done(run):
     assert few_shot(run, split, shots=2, steps=2, lr=1e-4, **QUICK).about["steps"] == 2
 
 
-def test_adapting_elsewhere_chooses_at_home(run):
+def test_adapting_elsewhere_chooses_on_its_own_dataset(run):
     def make():
         made = oodml.load_dataset("patterns", seed=1)
         return replace(made, name="elsewhere", fingerprint="elsewhere" + made.fingerprint)
 
     register_dataset("elsewhere", make, replace=True, summary="Other patterns for the tests.")
     target = read_target(run, None, "elsewhere", quiet=True)
-    assert not target.at_home
+    assert not target.is_own_dataset
     held_out = validation_target(target, 2, quiet=True)
     assert held_out.data.name == "patterns" and set(held_out.split.test) == set(
-        validation_classes(oodml.load_dataset("patterns").default_split.train)
+        hold_out_classes(oodml.load_dataset("patterns").default_split.train)
     )
 
 
 @pytest.mark.parametrize("lr", ["fast", 0, -1e-4])
-def test_a_rate_that_is_none_is_refused(run, lr):
+def test_a_rate_that_is_not_one_is_refused(run, lr):
     with pytest.raises(OodmlError, match="lr is a learning rate above 0, or 'auto'"):
         few_shot(run, shots=2, lr=lr, **QUICK)

@@ -9,13 +9,14 @@ from torch.nn import functional as F
 
 import oodml
 from oodml import OodmlError
+from oodml.adaptation import evaluate_run
 from oodml.methods import Method, register_method
 from oodml.models.heads import Head
-from oodml.training import evaluate_run, load_embedder, train
+from oodml.training import load_embedder, train
+from oodml.training.data import FeatureSource
 from oodml.training.distributed import Processes
-from oodml.training.initial import starting_backbone
-from oodml.training.job import build_job, load_pictures
-from oodml.training.sources import FeatureSource
+from oodml.training.embedder import starting_backbone
+from oodml.training.job import build_job, prepare_images
 
 
 def job_for(config, tmp_path):
@@ -23,7 +24,7 @@ def job_for(config, tmp_path):
     return build_job(
         config,
         tmp_path,
-        load_pictures(config, dataset, Processes()),
+        prepare_images(config, dataset, Processes()),
         starting_backbone(config),
         Processes(),
         stop_at=None,
@@ -171,24 +172,24 @@ def test_a_loaded_embedder_gives_the_embeddings_of_the_run(settings, tmp_path, d
     saved = load_file(result.path / "embeddings.safetensors")
     embed = oodml.load_embedder(result.path)
     ds = oodml.load_dataset("patterns")
-    pictures = [ds.image(i) for i in saved["indices"][:20].tolist()]
-    rows = embed(pictures)
+    images = [ds.image(i) for i in saved["indices"][:20].tolist()]
+    rows = embed(images)
     assert rows.shape == (20, 8) and embed.dim == 8
     torch.testing.assert_close(rows, saved["embeddings"][:20].float(), atol=5e-3, rtol=0)
-    picture = pictures[0]
-    picture.save(tmp_path / "one.png")
-    array = np.asarray(picture)
+    image = images[0]
+    image.save(tmp_path / "one.png")
+    array = np.asarray(image)
     tensor = torch.from_numpy(array.copy()).permute(2, 0, 1)
-    for form in (picture, str(tmp_path / "one.png"), tmp_path / "one.png", array, tensor, tensor.float() / 255):
+    for form in (image, str(tmp_path / "one.png"), tmp_path / "one.png", array, tensor, tensor.float() / 255):
         torch.testing.assert_close(embed(form), rows[0], atol=1e-5, rtol=0)
     torch.testing.assert_close(embed(tensor[None]), rows[:1], atol=1e-5, rtol=0)
     assert embed([]).shape == (0, 8)
     assert embed(Image.new("L", (40, 23))).shape == (8,)
 
 
-def test_pictures_that_are_none_are_refused(settings, tmp_path):
+def test_invalid_images_are_refused(settings, tmp_path):
     embed = load_embedder(train(settings(steps=2)).path)
-    (tmp_path / "text.png").write_text("no picture")
+    (tmp_path / "text.png").write_text("not an image")
     for wrong in (tmp_path / "text.png", np.zeros((4, 4)), torch.zeros(1, 4, 4), tmp_path / "missing.png"):
         with pytest.raises(OodmlError):
             embed(wrong)

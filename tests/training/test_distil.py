@@ -1,4 +1,4 @@
-"""Two-stage distillation: the loss by hand, a teacher that stays as it is, and what is refused."""
+"""Two-stage distillation: the loss by hand, an unchanged teacher, and what is refused."""
 
 import shutil
 
@@ -7,9 +7,9 @@ import torch
 
 import oodml
 from oodml.methods import Batch, Context
-from oodml.methods._distillation import relations, row_kl
+from oodml.methods.distillation import relations, row_kl
 from oodml.models.embedder import Embedder
-from oodml.training.embedding import frozen_embedder
+from oodml.training.embedder import frozen_embedder
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def test_the_loss_is_the_base_loss_plus_the_relations_of_the_teacher():
     assert value.item() == pytest.approx(expected.item(), rel=1e-5)
 
 
-def test_a_student_trains_beside_a_teacher_that_stays_as_it_is(settings, teacher, tmp_path):
+def test_a_student_trains_and_its_teacher_does_not_change(settings, teacher, tmp_path):
     before = (teacher / "embedder.safetensors").read_bytes()
     method = {"name": "distil", "teacher": str(teacher), "base": "margin", "gamma": 1.0}
     result = oodml.train(settings(method=method, out=str(tmp_path / "student")))
@@ -46,11 +46,11 @@ def test_a_student_trains_beside_a_teacher_that_stays_as_it_is(settings, teacher
     assert rows.shape == (2, 8)
     shutil.rmtree(teacher)  # no longer needed
     assert torch.equal(oodml.load_embedder(result.path)(images), rows)
-    assert oodml.training.evaluate_run(result.path, metrics=["recall@1"])["recall@1"] == result.scores["recall@1"]
+    assert oodml.adaptation.evaluate_run(result.path, metrics=["recall@1"])["recall@1"] == result.scores["recall@1"]
 
 
-def test_a_teacher_sees_pictures_in_the_size_it_was_trained_on(settings, tmp_path):
-    """Features are computed on pictures of 64 pixels at least; training a backbone shows them as they are."""
+def test_a_teacher_sees_images_in_the_size_it_was_trained_on(settings, tmp_path):
+    """Features are computed on images of at least 64 pixels; a backbone in training sees them at their own size."""
     run = oodml.train(settings(train="head", views=0, selection="last", out=str(tmp_path / "teacher"))).path
     images = torch.rand(5, 3, 16, 16)
     trained = oodml.load_embedder(run)

@@ -13,8 +13,8 @@ import torch
 import oodml
 from oodml.training import distributed, train
 from oodml.training.distributed import Processes
-from oodml.training.initial import starting_backbone
-from oodml.training.job import build_job, load_pictures
+from oodml.training.embedder import starting_backbone
+from oodml.training.job import build_job, prepare_images
 
 HERE = Path(__file__).parent
 METHODS = {
@@ -34,7 +34,12 @@ def gradients(config, processes, out):
     """Loss and gradients of every parameter for the batches of a step, the images in their evaluation view."""
     dataset = oodml.load_dataset("patterns")
     job = build_job(
-        config, Path(out), load_pictures(config, dataset, processes), starting_backbone(config), processes, stop_at=None
+        config,
+        Path(out),
+        prepare_images(config, dataset, processes),
+        starting_backbone(config),
+        processes,
+        stop_at=None,
     )
     job.source.train = lambda positions, generator: job.source.evaluate(positions)  # no augmentation to differ in
     _, _, batches = next(job.steps(0))

@@ -1,4 +1,4 @@
-"""Few-shot adaptation: against a plain loop of the library's own pieces, one by one, on disk, and its errors."""
+"""Few-shot adaptation: against a plain loop of the library's parts, one by one, on disk, and its errors."""
 
 import hashlib
 import json
@@ -12,14 +12,15 @@ from scipy import stats
 
 import oodml
 from oodml import OodmlError, Split
+from oodml.adaptation import FewShot, evaluate_run, few_shot, load_few_shot, save_few_shot, transfer
+from oodml.adaptation.adapt import few_shots, start_boundary
+from oodml.adaptation.episodes import FreshViews, cached_views
+from oodml.adaptation.fine_tuning import Support, draw, fine_tune, last_layers, margin_losses, stacked_embedding
+from oodml.adaptation.result import EpisodeScore
+from oodml.adaptation.target import read_target
 from oodml.losses.margin import Margin
 from oodml.shift import episode_indices
-from oodml.training import FewShot, evaluate_run, few_shot, load_few_shot, save_few_shot, train, transfer
-from oodml.training.adaptation import Support, draw, fine_tune, last_layers, margin_losses, stacked_embedding
-from oodml.training.few_shot_result import EpisodeScore
-from oodml.training.fewshot import few_shots, start_boundary
-from oodml.training.inputs import FreshViews, cached_views
-from oodml.training.target import read_target
+from oodml.training import train
 
 QUICK = {"steps": 12, "lr": 1e-4, "episodes": 3, "quiet": True, "device": "cpu"}
 
@@ -165,7 +166,7 @@ def test_the_batched_loss_follows_the_formula_in_float64():
         assert found[e].item() == pytest.approx(total / active, rel=1e-9)
 
 
-def test_batches_hold_two_images_a_class_of_the_support_set_alone():
+def test_batches_hold_two_images_per_class_of_the_support_set_alone():
     support = Support(np.arange(100, 140), np.repeat(np.arange(20), 2))
     draws = draw([support, support], 7, 16, [1, 2], torch.device("cpu"))
     assert draws.positions.shape == (7, 2, 16) and draws.uniforms.shape == (7, 2, 32)
@@ -265,7 +266,7 @@ def test_what_cannot_be_done_is_said(run, tmp_path):
     split = replace(data.default_split, name="mine")
     with pytest.raises(OodmlError, match=r"8 shots need at least 9 images .*'class-08' \(8\)"):
         few_shot(run, shots=8, **QUICK)
-    with pytest.raises(OodmlError, match="carries 1 episodes of 2 shots and 3 were asked for"):
+    with pytest.raises(OodmlError, match="has 1 episodes of 2 shots and 3 were asked for"):
         few_shot(run, oodml.make_episodes(split, data, shots=2, episodes=1), shots=2, **QUICK)
     with pytest.raises(OodmlError, match="trained on 'patterns', and the test classes of split 'mine' are of 'cub200'"):
         few_shot(run, replace(split, dataset="cub200"), shots=2, **QUICK)
@@ -287,7 +288,7 @@ def test_all_numbers_of_shots_are_checked_before_a_feature_is_computed(run, othe
     def too_early(*_args, **_options):
         raise AssertionError("features were asked for before all shots were checked")
 
-    monkeypatch.setattr("oodml.training.inputs.extract_features", too_early)
+    monkeypatch.setattr("oodml.adaptation.episodes.extract_features", too_early)
     with pytest.raises(OodmlError, match="8 shots need at least 9 images"):
         few_shots(run, None, [2, 8], **QUICK)
     with pytest.raises(OodmlError, match="shots must be at least 1, got 0"):
@@ -337,14 +338,14 @@ def others():
     return make()
 
 
-def test_adapting_to_another_data_set(run, others):
+def test_adapting_to_another_dataset(run, others):
     found = few_shot(run, dataset="others", shots=2, **QUICK)
     assert found.about["trained_on"] == "patterns" and found.about["dataset"] == "others"
     assert found["zero"]["recall@1"].mean > 0
 
 
 @pytest.mark.parametrize("depth", ["all", "head"])
-def test_transfer_scores_the_run_on_another_data_set(run, head_run, others, depth):
+def test_transfer_scores_the_run_on_another_dataset(run, head_run, others, depth):
     which = run if depth == "all" else head_run
     found = transfer(
         which,
@@ -368,6 +369,6 @@ def test_transfer_scores_the_run_on_another_data_set(run, head_run, others, dept
 
 
 @pytest.mark.parametrize("rate", [float("nan"), float("inf"), 0.0, "fast"])
-def test_a_rate_that_is_no_rate_is_refused(rate: float | str) -> None:
+def test_an_invalid_rate_is_refused(rate: float | str) -> None:
     with pytest.raises(OodmlError, match="learning rate above 0"):
         few_shot("nowhere", lr=rate)

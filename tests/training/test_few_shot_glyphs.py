@@ -1,4 +1,4 @@
-"""Few-shot adaptation where it is meant for: the hardest split of the embedded data set."""
+"""Few-shot adaptation where it is meant for: the hardest split of the packaged dataset."""
 
 import pytest
 from scipy import stats
@@ -35,7 +35,7 @@ def test_every_score_has_its_interval_over_episodes(adapted, shots):
     assert adapted[shots].notes == []
 
 
-def test_five_labelled_images_of_a_class_help(adapted):
+def test_five_labelled_images_per_class_help(adapted):
     for metric in ("recall@1", "map@1000"):
         gain = adapted[5].gain(metric)
         assert gain.mean > gain.half_width, (metric, gain)

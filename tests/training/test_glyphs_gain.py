@@ -1,4 +1,4 @@
-"""On glyphs, training must buy something on scripts the network has not seen."""
+"""On glyphs, training must gain on scripts the network has not seen."""
 
 import pytest
 

@@ -8,7 +8,7 @@ import pytest
 COUNT = """
 import resource, sys
 import torch
-from oodml.training.memory import keep_freed_memory
+from oodml.training.job import keep_freed_memory
 
 if sys.argv[1] == "kept" and not keep_freed_memory():
     print("none")

@@ -4,7 +4,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from oodml.training import embed_run, train
+from oodml.adaptation import embed_run
+from oodml.training import train
 
 METHODS = {
     "uniform_prior": {"name": "uniform_prior", "every": 2, "base": {"name": "rho"}},
@@ -17,7 +18,7 @@ ON_PICTURES = {**METHODS, "mixup-stages": {"name": "mixup", "layers": ["input", 
 
 
 @pytest.mark.parametrize("name", ON_PICTURES)
-def test_a_killed_run_goes_on_as_if_it_had_not_been(name, settings, killed_after, facts, tmp_path):
+def test_a_killed_run_resumes_to_the_same_bits(name, settings, killed_after, facts, tmp_path):
     shared = {"method": ON_PICTURES[name], "steps": 5, "checkpoint_every": 1, "eval_every": 5, "metrics": ("recall@1",)}
     whole = train(settings(out=str(tmp_path / "whole"), **shared))
     with killed_after(4), pytest.raises(RuntimeError, match="killed"):
@@ -35,7 +36,7 @@ def test_cached_features_are_enough(name, settings):
     assert 0 <= result.scores["recall@1"] <= 1
 
 
-def test_spaces_and_facts_stand_in_the_history(settings):
+def test_spaces_and_facts_are_in_the_history(settings):
     result = train(settings(method=METHODS["sharing-groups"], steps=2, eval_every=1))
     for row in result.history:
         assert set(row["watched"]) == {"discriminative", "shared"}

@@ -10,13 +10,15 @@ from torch import nn
 
 import oodml
 from oodml import OodmlError, Split
+from oodml.encoders import PUBLISHED
+from oodml.encoders.published import encoder_specs, input_side, read_splits, scored_by
+from oodml.encoders.score import fit_whitening
 from oodml.models import Backbone, list_backbones, make_backbone
 from oodml.shift import save_splits
 from oodml.study import load_study
 from oodml.study.encoders import score_encoder
 from oodml.study.grid import save_plan
 from oodml.study.store import Store
-from oodml.training.pretrained import PUBLISHED, encoder_specs, fit_whitening, input_side, read_splits, scored_by
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +113,7 @@ OPENAI = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.275777
         ("swav", IMAGENET, 224, 224, 2048),
     ],
 )
-def test_the_papers_encoders_see_pictures_as_they_were_trained_to(name, normalisation, trained_at, used_at, dim):
+def test_the_papers_encoders_get_the_input_they_were_trained_on(name, normalisation, trained_at, used_at, dim):
     """Without their weights, which need the hub: the name resolves, has weights there, and the input is theirs."""
     from oodml.models.backbones.timm_models import import_timm
 
@@ -127,7 +129,7 @@ def test_the_papers_encoders_see_pictures_as_they_were_trained_to(name, normalis
 
 
 def test_every_short_name_is_tested_above():
-    (mark,) = test_the_papers_encoders_see_pictures_as_they_were_trained_to.pytestmark
+    (mark,) = test_the_papers_encoders_get_the_input_they_were_trained_on.pytestmark
     assert {case[0] for case in mark.args[1]} == set(PUBLISHED)
 
 
@@ -138,7 +140,7 @@ def test_splits_come_from_files_lists_and_names(data, splits, tmp_path):
     (tmp_path / "s.json").rename(tmp_path / "s#1.json")
     assert [s.name for s in read_splits(data, tmp_path / "s#1.json")] == ["easy", "hard"]
     assert [s.name for s in read_splits(data, ["default", splits[1]])] == ["default", "hard"]
-    with pytest.raises(OodmlError, match="is of 'cub200', and the data set at hand is 'patterns'"):
+    with pytest.raises(OodmlError, match="is of 'cub200', and the dataset at hand is 'patterns'"):
         read_splits(data, Split(["a"], ["b"], dataset="cub200"))
 
 
@@ -175,9 +177,10 @@ def test_scores_of_the_former_clip_are_not_those_of_todays():
 def test_the_commands_print_tables_and_json(data, splits, tmp_path, settings):
     from typer.testing import CliRunner
 
+    from oodml.adaptation import load_few_shot
     from oodml.cli import fewshot, pretrained  # noqa: F401 - they add their commands
     from oodml.cli._app import app
-    from oodml.training import load_few_shot, train
+    from oodml.training import train
 
     save_splits(tmp_path / "s.json", splits)
     runner = CliRunner()

@@ -1,4 +1,4 @@
-"""Which run a folder holds, and of which pictures: what is repeated, what goes on, and what is refused untouched."""
+"""Which run a folder holds, and of which images: what is repeated, resumed and refused."""
 
 import os
 import subprocess
@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from oodml import OodmlError
+from oodml.adaptation import embed_run
 from oodml.config import RunConfig
 from oodml.data import ArraySource, Transforms, build_dataset, load_dataset, load_images, view_one
 from oodml.losses import register_loss
@@ -19,13 +20,13 @@ from oodml.shift import Split, make_episodes
 from oodml.training import result as results
 from oodml.training import train
 from oodml.training.distributed import Processes
-from oodml.training.embedding import embed_run, load_embedder
+from oodml.training.embedder import load_embedder
 from oodml.training.scoring import embed
 
 
 @pytest.fixture
-def pictures(tmp_path):
-    """`pictures("name", seed)`: a folder of eight classes of four pictures each."""
+def image_folder(tmp_path):
+    """`image_folder("name", seed)`: a folder of eight classes of four images each."""
 
     def make(name: str, seed: int) -> dict[str, str]:
         root = tmp_path / name
@@ -53,8 +54,8 @@ def test_other_settings_leave_an_unfinished_run_as_it_was(settings, killed_after
     assert train(config).data["steps"] == 12
 
 
-def test_a_folder_of_something_else_is_refused_and_left_alone(settings, pictures):
-    root = pictures("mine", 0)["root"]
+def test_a_folder_of_something_else_is_refused_and_not_changed(settings, image_folder):
+    root = image_folder("mine", 0)["root"]
     with pytest.raises(OodmlError, match=r"holds something that is no run \(class-0, class-1, class-2 and 5 more\)"):
         train(short(settings, out=root))
     assert sorted(each.name for each in Path(root).iterdir()) == [f"class-{i}" for i in range(8)]
@@ -79,8 +80,8 @@ def test_a_run_of_two_passes_is_repeated_from_its_own_settings(settings):
     assert train(saved).data == found.data
 
 
-def test_pictures_that_changed_are_noticed(settings, killed_after, pictures):
-    folder = pictures("mine", 0)
+def test_changed_images_are_noticed(settings, killed_after, image_folder):
+    folder = image_folder("mine", 0)
     finished = short(settings, dataset=folder)
     begun = short(settings, dataset=folder, out=finished.out + "-begun", seed=1, checkpoint_every=1)
     old = train(finished)
@@ -93,16 +94,16 @@ def test_pictures_that_changed_are_noticed(settings, killed_after, pictures):
         train(begun)
 
 
-def test_a_result_is_read_where_its_pictures_are_not(settings, pictures):
-    folder = pictures("mine", 0)
+def test_a_result_is_read_without_its_images(settings, image_folder):
+    folder = image_folder("mine", 0)
     config = short(settings, dataset=folder)
     found = train(config)
     Path(folder["root"]).rename(folder["root"] + "-elsewhere")
     assert train(config).data == found.data
 
 
-def test_a_run_is_used_from_anywhere_and_without_its_split_file(settings, pictures, tmp_path, monkeypatch):
-    pictures("mine", 0)
+def test_a_run_is_used_from_anywhere_and_without_its_split_file(settings, image_folder, tmp_path, monkeypatch):
+    image_folder("mine", 0)
     monkeypatch.chdir(tmp_path)
     dataset = load_dataset("folder", root="mine")
     split = make_episodes(Split(dataset.classes[:4], dataset.classes[4:], name="mine"), dataset, shots=2, episodes=3)
@@ -124,8 +125,8 @@ def test_a_run_is_used_from_anywhere_and_without_its_split_file(settings, pictur
     assert train(saved.model_copy(update={"out": "../run"})).data == found.data
 
 
-def test_names_that_are_no_utf8_are_names_too(settings, pictures):
-    folder = pictures("mine", 0)
+def test_names_that_are_not_utf8_are_accepted(settings, image_folder):
+    folder = image_folder("mine", 0)
     root = Path(folder["root"])
     (root / "class-0").rename(root / os.fsdecode(b"class-\xff"))
     (root / "class-1" / "4.png").rename(root / "class-1" / os.fsdecode(b"\xe9.png"))
@@ -139,12 +140,12 @@ def test_names_that_are_no_utf8_are_names_too(settings, pictures):
     assert RunConfig.load(found.path / "config.yaml").split.train == split.train
 
 
-def test_another_folder_is_embedded_whole_and_ones_own_by_its_split(settings, pictures):
-    own, other = pictures("mine", 0), pictures("other", 1)
+def test_another_folder_is_embedded_whole_and_the_own_one_by_its_split(settings, image_folder):
+    own, other = image_folder("mine", 0), image_folder("other", 1)
     run = train(short(settings, dataset=own)).path
     assert [len(embed_run(run, each)[1]) for each in (None, own)] == [16, 16]
-    told = r"4 of the 8 classes were trained on \(class-0, class-1, class-2 and 1 more\)"
-    with pytest.warns(UserWarning, match=told):
+    warning = r"4 of the 8 classes were trained on \(class-0, class-1, class-2 and 1 more\)"
+    with pytest.warns(UserWarning, match=warning):
         assert len(embed_run(run, other)[1]) == 32
     with pytest.warns(UserWarning, match=r"2 of the 3 classes were trained on \(class-0, class-3\)"):
         embed_run(run, own, Split(["class-1", "class-2"], ["class-0", "class-3", "class-5"]))
@@ -169,16 +170,16 @@ def test_one_validation_class_is_refused(settings):
 
 
 @pytest.mark.parametrize("readable", [0, 1])
-def test_validation_classes_without_pictures_do_not_count(settings, pictures, readable):
-    folder = pictures("mine", 0)
+def test_validation_classes_without_images_do_not_count(settings, image_folder, readable):
+    folder = image_folder("mine", 0)
     names = [f"class-{i}" for i in range(8)]
     for name in names[readable:2]:
         for file in (Path(folder["root"]) / name).iterdir():
             file.write_bytes(b"broken")
     split = {"name": "few", "train": names[:5], "val": names[:2], "test": names[5:]}
     config = short(settings, dataset=folder, split=split, selection="val")
-    told = f"Of the 2 validation classes of the split 'few' {readable} can be read"
-    with pytest.warns(UserWarning, match="cannot be read"), pytest.raises(OodmlError, match=told):
+    message = f"Of the 2 validation classes of the split 'few' {readable} can be read"
+    with pytest.warns(UserWarning, match="cannot be read"), pytest.raises(OodmlError, match=message):
         train(config)
     assert not Path(config.out).exists()
 
@@ -186,11 +187,11 @@ def test_validation_classes_without_pictures_do_not_count(settings, pictures, re
 @pytest.mark.parametrize(
     ("mode", "value", "seen"), [("RGBA", (0, 0, 0, 0), 1.0), ("I;16", 40_000, 156 / 255), ("LA", (0, 0), 1.0)]
 )
-def test_an_embedder_sees_pictures_as_training_does(settings, tmp_path, mode, value, seen):
+def test_an_embedder_sees_images_as_training_does(settings, tmp_path, mode, value, seen):
     trained = load_embedder(train(short(settings)).path)
-    picture = Image.new(mode, (16, 16), value)
-    picture.save(tmp_path / "one.png")
-    for given in (picture, tmp_path / "one.png"):
+    image = Image.new(mode, (16, 16), value)
+    image.save(tmp_path / "one.png")
+    for given in (image, tmp_path / "one.png"):
         torch.testing.assert_close(trained.prepare(given), torch.full((3, 16, 16), seen))
 
 
@@ -210,35 +211,35 @@ def _photographs(root: Path) -> None:
 
 @pytest.mark.parametrize("depth", ["all", "head"])
 def test_files_are_embedded_as_the_run_embedded_them(settings, tmp_path, depth):
-    _photographs(tmp_path / "pictures")
-    spec = {"name": "folder", "root": str(tmp_path / "pictures")}
+    _photographs(tmp_path / "images")
+    spec = {"name": "folder", "root": str(tmp_path / "images")}
     run = train(short(settings, dataset=spec, train=depth, steps=1, batch_size=4, views=0)).path
     trained, saved = load_embedder(run), load_file(run / "embeddings.safetensors")
     indices = saved["indices"].tolist()
     images = load_images(load_dataset(spec), quiet=True)
-    files = [tmp_path / "pictures" / images.dataset.path(i) for i in indices]
+    files = [tmp_path / "images" / images.dataset.path(i) for i in indices]
     assert torch.equal(torch.stack([trained.prepare(file) for file in files]), images.eval_view(indices))
     # Stored in half precision.
     torch.testing.assert_close(trained(files), saved["embeddings"].float(), atol=5e-4, rtol=1e-3)
 
 
-def test_small_pictures_on_cached_features_are_seen_as_the_run_saw_them():
-    """Features are of 64 pixels at least: the picture is enlarged once, not cut and then enlarged."""
+def test_small_images_on_cached_features_are_seen_as_in_the_run():
+    """Features are of at least 64 pixels: the image is enlarged once, not cut and then enlarged."""
     small = Transforms(size=16, short_side=20)
     rng = np.random.default_rng(0)
     for shape in ((16, 16), (23, 31), (70, 41)):
-        picture = Image.fromarray(rng.integers(0, 256, (*shape, 3), dtype=np.uint8))
-        source = ArraySource(np.asarray(picture)[None], ["one.png"])
+        image = Image.fromarray(rng.integers(0, 256, (*shape, 3), dtype=np.uint8))
+        source = ArraySource(np.asarray(image)[None], ["one.png"])
         images = load_images(build_dataset("small", source, ["one"], transforms=small), quiet=True)
-        torch.testing.assert_close(view_one(picture, small, 64), images.eval_view([0], 64)[0], atol=1e-5, rtol=0)
+        torch.testing.assert_close(view_one(image, small, 64), images.eval_view([0], 64)[0], atol=1e-5, rtol=0)
 
 
-def test_a_picture_that_is_turned_by_its_camera_stays_as_it_was_given(settings):
+def test_an_image_rotated_by_its_exif_tag_is_not_changed(settings):
     trained = load_embedder(train(short(settings)).path)
-    picture = Image.new("RGB", (16, 32), "white")
-    picture.getexif()[0x0112] = 6
-    trained.prepare(picture)
-    assert picture.size == (16, 32)
+    image = Image.new("RGB", (16, 32), "white")
+    image.getexif()[0x0112] = 6
+    trained.prepare(image)
+    assert image.size == (16, 32)
 
 
 def test_a_process_without_images_has_rows_of_the_right_width(settings):
@@ -267,7 +268,7 @@ class Breaking(nn.Module):
 def test_weights_that_are_no_longer_finite_take_no_checkpoints_place(settings):
     register_loss("breaking-test", lambda: Breaking(), replace=True)
     config = settings(method={"name": "plain", "loss": "breaking-test"}, checkpoint_every=2, eval_every=100)
-    for calls in (0, 6):  # from the beginning, and gone on with: the eighth batch each time
+    for calls in (0, 6):  # from the beginning, and resumed: the eighth batch each time
         Breaking.calls = calls
         with pytest.raises(OodmlError, match=r"no longer finite after step 8.*checkpoint\.pt, after step 6"):
             train(config)
@@ -304,7 +305,7 @@ def test_a_repository_around_the_package_is_not_its_own(tmp_path, monkeypatch):
     assert results.git_commit() is not None
 
 
-def test_a_known_data_set_is_the_same_wherever_it_lies():
+def test_a_registered_dataset_is_the_same_wherever_it_is():
     here, there, named = ({"name": "patterns", "root": "/a"}, {"name": "patterns", "root": "/b"}, "patterns")
     assert len({RunConfig(dataset=each).hash() for each in (here, there, named)}) == 1
 

@@ -10,11 +10,11 @@ import yaml
 
 import oodml
 from oodml import OodmlError
+from oodml.adaptation.spaces import Spaces, generalisation_gap, neighbours_across_classes, run_spaces
 from oodml.cli._app import method_name
 from oodml.cli.spaces import spaces_command
 from oodml.training import train
 from oodml.training.result import FORMAT
-from oodml.training.spaces import Spaces, generalisation_gap, neighbours_across_classes, run_spaces
 
 
 def test_the_gap_of_every_space_and_weights_drawn_anew(settings):
@@ -63,16 +63,16 @@ def test_the_command_refuses_a_folder_without_a_finished_run(tmp_path):
     assert not (tmp_path / "page.html").exists()
 
 
-def test_pictures_of_another_data_set_are_refused(settings):
+def test_images_of_another_dataset_are_refused(settings):
     run = train(settings(steps=2, selection="last", metrics=("recall@1",))).path
     other = oodml.load_dataset("patterns", classes=12)
-    with pytest.raises(OodmlError, match=r"not the pictures the run .* was trained on: 96 pictures of 12 classes"):
+    with pytest.raises(OodmlError, match=r"not the images the run .* was trained on: 96 images of 12 classes"):
         run_spaces(run, dataset=other)
     copied = replace(oodml.load_dataset("patterns"), fingerprint="of files with another date")
     assert len(run_spaces(run, dataset=copied).labels) == 64
 
 
-def test_another_root_leaves_the_data_sets_other_options(finished, monkeypatch):
+def test_another_root_keeps_the_other_options_of_the_dataset(finished, monkeypatch):
     dataset = {"name": "folder", "root": "there", "images_per_class": 5}
     (finished / "config.yaml").write_text(yaml.safe_dump({"dataset": dataset}))
     asked = []

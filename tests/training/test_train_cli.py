@@ -1,4 +1,4 @@
-"""`oodml train`, `oodml methods`, `oodml evaluate --run`: thin, but they must say the right things."""
+"""`oodml train`, `oodml methods`, `oodml evaluate --run`: what they print and refuse."""
 
 import json
 
@@ -31,7 +31,7 @@ def test_train_prints_scores_and_evaluate_reads_the_run(tmp_path, settings):
     assert found == pytest.approx(data["selected"]["scores"]["recall@1"], abs=1e-6)
 
 
-def test_a_split_file_says_which_pictures_it_is_about(tmp_path):
+def test_a_split_file_names_its_dataset(tmp_path):
     root, names = tmp_path / "mine", [f"c{i}" for i in range(6)]
     for i, name in enumerate(names):
         (root / name).mkdir(parents=True)
@@ -75,8 +75,8 @@ def test_methods_lists_everything_and_explains_one():
     listed = run("methods").stdout
     for name in (*oodml.list_methods(), *oodml.list_losses(), *oodml.list_miners(), *oodml.list_batch_samplers()):
         assert name in listed
-    told = run("methods", "margin").stdout
-    assert "beta" in told and "1.2" in told and "Wu et al" in told
+    shown = run("methods", "margin").stdout
+    assert "beta" in shown and "1.2" in shown and "Wu et al" in shown
     assert "candidates" in run("methods", "frd").stdout
     for typo, meant in (("margn", "margin"), ("infonc", "infonce")):
         assert f"Did you mean '{meant}'" in str(run("methods", typo).exception)

@@ -18,12 +18,12 @@ from oodml.data.samplers.spc import SPC
 from oodml.models.embedder import BACKBONE
 from oodml.training import loggers, train
 from oodml.training.distributed import join
-from oodml.training.initial import starting_backbone
-from oodml.training.job import build_job, load_pictures
+from oodml.training.embedder import starting_backbone
+from oodml.training.job import build_job, prepare_images
 from oodml.training.loop import take_step
-from oodml.training.schedule import make_schedule, set_learning_rates
+from oodml.training.optimiser import make_schedule, set_learning_rates
 from oodml.training.seeds import child_seed, reseed
-from oodml.training.watch import LossWatch
+from oodml.training.stopping import LossMonitor
 
 
 def test_loggers_get_every_number_and_are_closed(settings, monkeypatch):
@@ -44,8 +44,8 @@ def test_loggers_get_every_number_and_are_closed(settings, monkeypatch):
     assert closed == [True]
     steps = [step for step, values in seen if "images_per_second" in values]
     assert steps == [2, 3, 5, 6, 8, 9, 11, 12]  # every two, and at the ends of epochs
-    told = {step: values for step, values in seen if "val/recall@1" in values}
-    assert {step: values["val/recall@1"] for step, values in told.items()} == {
+    evaluated = {step: values for step, values in seen if "val/recall@1" in values}
+    assert {step: values["val/recall@1"] for step, values in evaluated.items()} == {
         row["step"]: row["val"]["recall@1"] for row in result.history
     }
 
@@ -84,7 +84,7 @@ class Service(types.ModuleType):
 
 
 @pytest.mark.parametrize("name", ["wandb", "mlflow"])
-def test_a_run_that_goes_on_is_the_same_run_for_a_service(settings, monkeypatch, killed_after, name):
+def test_a_resumed_run_is_the_same_run_for_a_service(settings, monkeypatch, killed_after, name):
     service = Service()
     monkeypatch.setitem(sys.modules, name, service)
     with killed_after(7), pytest.raises(RuntimeError, match="killed"):
@@ -201,9 +201,9 @@ def test_a_compiled_run_learns_what_an_eager_one_learns(settings, tmp_path):
 def test_no_step_waits_for_the_gpu(settings, tmp_path, method):
     config = settings(device="cuda", method=method, compile=False, steps=100).resolved()
     processes = join("cuda")
-    images = load_pictures(config, oodml.load_dataset("patterns"), processes)
+    images = prepare_images(config, oodml.load_dataset("patterns"), processes)
     job = build_job(config, tmp_path, images, starting_backbone(config), processes, stop_at=None)
-    watch = LossWatch(20, processes.device)
+    watch = LossMonitor(20, processes.device)
     steps = job.steps(0)
 
     def take_steps(count):

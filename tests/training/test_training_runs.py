@@ -1,4 +1,4 @@
-"""Whole runs: what they write, what they report, how they go on after being stopped."""
+"""Whole runs: what they write, what they report, how they resume after being stopped."""
 
 import json
 import os
@@ -99,12 +99,10 @@ def test_an_unknown_metric_is_found_before_data_is_read(settings, monkeypatch, w
         ({"out": "a file/run"}, "a file is a file"),
     ],
 )
-def test_what_a_run_cannot_start_with_is_found_before_a_picture_is_read(
-    settings, monkeypatch, tmp_path, wrong, message
-):
+def test_settings_that_cannot_start_are_found_before_an_image_is_read(settings, monkeypatch, tmp_path, wrong, message):
     monkeypatch.chdir(tmp_path)
     Path("a file").touch()
-    monkeypatch.setattr("oodml.training.run.load_pictures", None)
+    monkeypatch.setattr("oodml.training.run.prepare_images", None)
     with pytest.raises(OodmlError, match=message):
         train(settings(**wrong))
     assert [each.name for each in tmp_path.iterdir()] == ["a file"], "nothing is left behind"
@@ -112,7 +110,7 @@ def test_what_a_run_cannot_start_with_is_found_before_a_picture_is_read(
 
 @pytest.mark.parametrize("method", ["margin", {"name": "plain", "loss": "proxyanchor", "dropout": 0.3}])
 @pytest.mark.parametrize("kills", [(1,), (5,), (7, 2, 3)])
-def test_a_killed_run_goes_on_to_the_same_bits(settings, tmp_path, killed_after, facts, method, kills):
+def test_a_killed_run_resumes_to_the_same_bits(settings, tmp_path, killed_after, facts, method, kills):
     whole = train(settings(out=str(tmp_path / "whole"), method=method, checkpoint_every=2, eval_every=5))
     interrupted = settings(out=str(tmp_path / "killed"), method=method, checkpoint_every=2, eval_every=5)
     for steps in kills:
@@ -180,9 +178,9 @@ def test_a_loss_that_is_not_finite_names_step_images_and_checkpoint(settings, mo
     monkeypatch.setattr(Plain, "loss", poisoned)
     with pytest.raises(OodmlError, match="became nan at step 7") as error:
         train(settings(checkpoint_every=3, log_every=4, eval_every=6))
-    told, first = str(error.value), Plain.last_seen[7][:5]
-    assert f"the images {', '.join(map(str, first))} and 11 more" in told
-    assert told.index("Lower the learning rate") < told.index("the images")  # what to do before a row of numbers
+    message, first = str(error.value), Plain.last_seen[7][:5]
+    assert f"the images {', '.join(map(str, first))} and 11 more" in message
+    assert message.index("Lower the learning rate") < message.index("the images")  # what to do before a row of numbers
     assert "checkpoint.pt, after step 6" in str(error.value)
 
 
@@ -251,7 +249,7 @@ def test_config_yaml_reads_back_to_the_same_run(settings):
 
 
 @pytest.mark.parametrize("kills", [1, pytest.param(8, marks=pytest.mark.long)])
-def test_a_process_killed_for_good_goes_on(settings, tmp_path, facts, kills):
+def test_a_process_killed_from_outside_resumes(settings, tmp_path, facts, kills):
     """The real thing: SIGKILL from outside, while files are being written, then the same command again."""
     whole = train(settings(out=str(tmp_path / "whole"), steps=60, checkpoint_every=1, log_every=1))
     script = textwrap.dedent(f"""

@@ -1,4 +1,4 @@
-"""Batches of a method with several a step: how many an epoch has, what they are composed by, and resume."""
+"""Batches of a method with several per step: how many an epoch has, how they are composed, and resume."""
 
 import numpy as np
 import pytest
@@ -6,10 +6,10 @@ import torch
 
 import oodml
 from oodml import OodmlError
-from oodml.training.batches import make_sampler
+from oodml.training.data import make_sampler
 from oodml.training.distributed import Processes
-from oodml.training.initial import starting_backbone
-from oodml.training.job import build_job, load_pictures
+from oodml.training.embedder import starting_backbone
+from oodml.training.job import build_job, prepare_images
 
 IMAGES, BATCH = 48, 16  # of the fit set: 6 classes of 8
 
@@ -20,7 +20,7 @@ def job(settings, tmp_path):
 
     def make(**values):
         config, processes = settings(**values).resolved(), Processes()
-        images = load_pictures(config, oodml.load_dataset("patterns"), processes)
+        images = prepare_images(config, oodml.load_dataset("patterns"), processes)
         return build_job(config, tmp_path, images, starting_backbone(config), processes, stop_at=None)
 
     return make
@@ -58,7 +58,7 @@ def test_a_run_given_in_steps_keeps_its_updates_and_its_batches(job):
 
 @pytest.mark.parametrize("variant", ["both+sep+decor", "shared"])
 @pytest.mark.parametrize("samples_per_class", [1, 4])
-def test_in_batches_by_group_every_anchor_has_a_mate(job, variant, samples_per_class):
+def test_in_batches_by_group_every_anchor_has_a_positive(job, variant, samples_per_class):
     method = {"name": "sharing", "triplets": "groups", "groups": 8, "variant": variant}
     run = job(method=method, steps=9, samples_per_class=samples_per_class)
     labels, per_label = run.sets.fit_labels, max(2, samples_per_class)

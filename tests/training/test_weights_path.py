@@ -1,4 +1,4 @@
-"""A run that was given its weights by a relative path is of use from any working directory."""
+"""A run that was given its weights by a relative path can be used from any working directory."""
 
 import numpy as np
 import torch
@@ -8,20 +8,20 @@ from safetensors.torch import save_file
 from oodml.config import RunConfig
 from oodml.models import make_backbone
 from oodml.training import train
-from oodml.training.embedding import load_embedder
+from oodml.training.embedder import load_embedder
 
 
 def test_a_finished_run_finds_its_weights_from_another_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("OODML_CACHE", str(tmp_path / "cache"))
     rng = np.random.default_rng(0)
     for i in range(16):
-        picture = tmp_path / "pictures" / f"class{i % 4}" / f"{i}.png"
-        picture.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(rng.integers(0, 255, (32, 32, 3), dtype=np.uint8)).save(picture)
+        file = tmp_path / "images" / f"class{i % 4}" / f"{i}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(0, 255, (32, 32, 3), dtype=np.uint8)).save(file)
     torch.manual_seed(3)  # other weights than those that `tiny` would begin with
     save_file(make_backbone("tiny", seed=3).body.state_dict(), tmp_path / "mine.safetensors")
     settings = {"backbone": "tiny", "train": "head", "embedding_dim": 8, "steps": 1, "batch_size": 4}
-    settings |= {"dataset": {"name": "folder", "root": "pictures"}, "selection": "last", "quiet": True, "out": "run"}
+    settings |= {"dataset": {"name": "folder", "root": "images"}, "selection": "last", "quiet": True, "out": "run"}
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path)
     relative = RunConfig(**settings, weights="mine.safetensors")

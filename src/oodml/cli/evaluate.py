@@ -106,7 +106,7 @@ def _one_of(file: Path | None, run: Path | None, of_run: dict[str, str | None]) 
 
 
 def _embed(run: Path, dataset: str | None, root: str | None, split: str | None, device: str) -> tuple[Any, Any]:
-    from oodml.training import embed_run
+    from oodml.adaptation import embed_run
 
     return quietly(embed_run, run, chosen_dataset(dataset, root), split, device)
 

@@ -1,4 +1,4 @@
-"""`oodml fewshot`: what a few labelled images of the test classes are worth to a finished run."""
+"""`oodml few-shot`: adapt a finished run to a few labelled images of the test classes."""
 
 from __future__ import annotations
 
@@ -11,39 +11,38 @@ import typer
 from oodml.cli._app import app, chosen_dataset, out, print_table
 
 if TYPE_CHECKING:
-    from oodml.training import FewShot
+    from oodml.adaptation import FewShot
 
 
-@app.command("fewshot")
+@app.command("few-shot")
+@app.command("fewshot", hidden=True)  # its name in version 1
 def fewshot_command(
-    run: Path = typer.Argument(help="The folder of a finished run; it is not changed, unless --save."),
+    run: Path = typer.Argument(help="The folder of a finished run; only --save changes it."),
     split: str | None = typer.Option(None, help="A split file (or FILE#NAME) with episodes; default: the run's split."),
-    shots: list[int] = typer.Option([2, 5], help="Labelled images of every test class; may be repeated."),
-    episodes: int = typer.Option(10, help="Support sets to average over."),
-    dataset: str | None = typer.Option(None, help="Adapt to another data set than the run's: a name, or a folder."),
-    root: str | None = typer.Option(None, help="With --dataset: where its pictures are."),
+    shots: list[int] = typer.Option([2, 5], help="Labelled images per test class; may be repeated."),
+    episodes: int = typer.Option(10, help="Number of support sets to average over."),
+    dataset: str | None = typer.Option(None, help="Adapt to another dataset than the run's: a name, or a folder."),
+    root: str | None = typer.Option(None, help="With --dataset: where its images are."),
     lr: str = typer.Option(
         "auto",
-        help="Learning rate of the adaptation; 1e-4: as published; auto: the rate and the steps that gain most on the "
-        "run's own validation classes.",
+        help="Learning rate; 1e-4: as published; auto: choose rate and steps on the validation classes of the run.",
     ),
     steps: int | None = typer.Option(
         None, help="Steps of fine-tuning (auto: at most); default: 1000, 1500, 2000 for 2, 5, 10 shots."
     ),
-    exact: bool = typer.Option(False, help="Fresh augmentations at every step, as published: far slower."),
-    views: int | None = typer.Option(None, help="Augmented views computed once; default: as many as the run has."),
-    seed: int = typer.Option(0, min=0, help="Of batches, mining and augmentation."),
-    device: str = typer.Option("auto", help="auto, cpu, cuda."),
-    save: bool = typer.Option(False, help="Store the result in the run's few_shot.json, where reports find it."),
+    exact: bool = typer.Option(False, help="Draw augmentations anew at every step, as published; far slower."),
+    views: int | None = typer.Option(None, help="Number of augmented views, computed once; default: as in the run."),
+    seed: int = typer.Option(0, min=0, help="Seed of batches, mining and augmentation."),
+    device: str = typer.Option("auto", help="auto, cpu or cuda."),
+    save: bool = typer.Option(False, help="Store the result in few_shot.json of the run, for reports."),
     as_json: bool = typer.Option(False, "--json", help="Print JSON (fractions) instead of a table (per cent)."),
 ) -> None:
-    """Adapt a finished run to a few images of every test class.
+    """Adapt a finished run to a few labelled images of every test class.
 
-    The last layer of RUN is fine-tuned on them, and the other images are scored before and after.
+    Fine-tune the last layers of RUN on these images, and score the other images before and after.
     """
     from oodml._progress import tell
-    from oodml.training import save_few_shot
-    from oodml.training.fewshot import few_shots
+    from oodml.adaptation import few_shots, save_few_shot
 
     target = chosen_dataset(dataset, root)
     options: dict[str, Any] = {
@@ -77,7 +76,7 @@ def _print(run: Path, found: list[FewShot]) -> None:
 
 
 def _rate(text: str) -> float | str:
-    """A number where it is one; anything else is for `few_shot` to understand or refuse."""
+    """A number if it is one; `few_shot` checks anything else."""
     try:
         return float(text)
     except ValueError:
@@ -85,7 +84,7 @@ def _rate(text: str) -> float | str:
 
 
 def _columns(found: FewShot, metric: str) -> list[str]:
-    """Before, after, and the gain, which unlike the two has no bounds, in per cent."""
+    """Before, after, and the gain, in per cent; only the gain is not limited to 0–100."""
     from oodml.evaluation.estimate import share_text
 
     gain = found.gain(metric)

@@ -45,7 +45,7 @@ def pretrained_command(
         raise OodmlError("Give a data set (`oodml datasets` lists them), or --study FOLDER.")
     else:
         from oodml.cli._inputs import open_dataset, quietly
-        from oodml.training import evaluate_pretrained
+        from oodml.encoders import evaluate_pretrained
 
         found = quietly(
             evaluate_pretrained,
@@ -79,8 +79,8 @@ def _in_study(
     study: Path, backbones: list[str], forms: list[str], components: int | None, device: str
 ) -> list[dict[str, Any]]:
     from oodml.cli._inputs import quietly
+    from oodml.encoders.score import WHITENED, check_forms
     from oodml.study.encoders import score_encoder
-    from oodml.training.pretrained import WHITENED, check_forms
 
     check_forms(forms, components)
     encoders, rows = [backbone_given(each) for each in backbones], []

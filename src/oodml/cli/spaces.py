@@ -1,4 +1,4 @@
-"""`oodml spaces`: what the spaces inside a run know, as a page."""
+"""`oodml spaces`: a page of the embedding spaces inside a run."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from oodml.cli._app import app, method_name, out, print_table, with_root
 @app.command("spaces")
 def spaces_command(
     run: Path = typer.Argument(..., help="The folder of a finished run."),
-    page: Path = typer.Option(Path("spaces.html"), "--out", "-o", help="Where the page goes."),
+    page: Path = typer.Option(Path("spaces.html"), "--out", "-o", help="File for the page."),
     figures: Path | None = typer.Option(None, help="Also write galleries and maps as PNG and SVG into this folder."),
-    side: str = typer.Option("test", help="Whose classes are shown: test or train."),
-    root: Path | None = typer.Option(None, help="Where the pictures are now, if not where the run found them."),
+    side: str = typer.Option("test", help="The classes to show: test or train."),
+    root: Path | None = typer.Option(None, help="Where the images are now, if they have moved."),
     gap: bool = typer.Option(False, "--gap", help="Also score every space on train and test classes."),
-    device: str = typer.Option("cpu", help="auto, cpu, cuda."),
+    device: str = typer.Option("cpu", help="auto, cpu or cuda."),
 ) -> None:
-    """Draw what each embedding inside a run sees, as a page.
+    """Write a page of the embedding spaces inside a run.
 
-    Neighbours of other classes and maps with thumbnails, in each embedding and in the features.
+    It shows neighbours of other classes and maps with thumbnails, in each embedding and in the features.
     For `sharing` these are φ (discriminative), φ* (shared) and both concatenated; for `diva` its four.
     """
     from oodml._files import check_writable
+    from oodml.adaptation.spaces import generalisation_gap, neighbours_across_classes, run_spaces
     from oodml.config import RunConfig
     from oodml.data import load_dataset
     from oodml.reporting.spaces import NEIGHBOURS, Shown, choose_shown, spaces_page
     from oodml.training.distributed import join
     from oodml.training.result import load_result
-    from oodml.training.spaces import generalisation_gap, neighbours_across_classes, run_spaces
 
-    load_result(run)  # first: it says so in a sentence where there is no finished run
+    load_result(run)  # first: it raises a clear error if there is no finished run
     check_writable(page.parent, "--out")
     if figures is not None:
         check_writable(figures, "--figures")

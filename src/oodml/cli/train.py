@@ -18,27 +18,27 @@ if TYPE_CHECKING:
 @app.command("train")
 def train_command(
     config: Path | None = typer.Argument(None, help="A YAML file of settings; the options below replace its values."),
-    dataset: str | None = typer.Option(None, help="A data set's name, or a folder of class folders (default: glyphs)."),
-    root: str | None = typer.Option(None, help="Where the data set's pictures are."),
-    split: str | None = typer.Option(None, help="'default', a split file, or FILE#NAME for one of a series."),
+    dataset: str | None = typer.Option(None, help="A dataset's name, or a folder of class folders (default: glyphs)."),
+    root: str | None = typer.Option(None, help="Where the dataset's images are."),
+    split: str | None = typer.Option(None, help="'default', a split file, or FILE#NAME for one split of a series."),
     backbone: str | None = typer.Option(
-        None, help="Any timm name, or tiny, the default; with --train head that is tf_efficientnet_lite0."
+        None, help="tiny or any timm name; default: tiny, with --train head tf_efficientnet_lite0."
     ),
     weights: str | None = typer.Option(None, help="A file of trained weights for the backbone."),
-    method: str | None = typer.Option(None, help="A method's or a loss's name; `oodml methods` lists them."),
+    method: str | None = typer.Option(None, help="The name of a method or a loss; `oodml methods` lists them."),
     embedding_dim: int | None = typer.Option(None, "--embedding-dim", "-d", help="Size of the embedding."),
     depth: str | None = typer.Option(None, "--train", help="all, or head: frozen backbone, heads only."),
     epochs: int | None = typer.Option(None, help="Length of the run in epochs ..."),
     steps: int | None = typer.Option(None, help="... or in steps."),
-    batch_size: int | None = typer.Option(None, help="Images a batch, over all processes."),
+    batch_size: int | None = typer.Option(None, help="Images per batch, over all processes."),
     lr: float | None = typer.Option(None, help="Learning rate."),
     protocol: str | None = typer.Option(
-        None, help="A paper's settings: revisiting, s2sd, oodml, sharing, or revisiting-printed, ... as printed."
+        None, help="The settings of a paper: revisiting, s2sd, oodml, sharing; revisiting-printed, ...: as printed."
     ),
-    selection: str | None = typer.Option(None, help="val, val-then-full, last, or test (the papers' habit)."),
-    seed: int | None = typer.Option(None, min=0, help="The seed everything random derives from."),
-    folder: str | None = typer.Option(None, "--out", help="The run's folder; an unfinished run in it goes on."),
-    device: str | None = typer.Option(None, help="auto, cpu, cuda."),
+    selection: str | None = typer.Option(None, help="val, val-then-full, last, or test (as in the papers)."),
+    seed: int | None = typer.Option(None, min=0, help="The seed of everything random."),
+    folder: str | None = typer.Option(None, "--out", help="The run's folder; an unfinished run in it is resumed."),
+    device: str | None = typer.Option(None, help="auto, cpu or cuda."),
     setting: list[str] = typer.Option(
         [], "--set", help="Any other setting as key=value, e.g. --set samples_per_class=4."
     ),
@@ -75,7 +75,7 @@ def train_command(
     values: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     if config is not None and config.is_dir():
         raise OodmlError(
-            f"{config} is a folder, and the first argument of train is a file of settings. To train on the pictures in "
+            f"{config} is a folder, and the first argument of train is a file of settings. To train on the images in "
             f"it: oodml train --dataset {config}."
         )
     if dataset is None and config is None and split is not None and split != "default":
@@ -96,7 +96,7 @@ def train_command(
 
 
 def _of_split(split: str, root: str | None) -> dict[str, Any]:
-    """The data set that a split file speaks of, if it says so."""
+    """The dataset that a split file names, if it does."""
     from oodml.cli._split_files import settings_for
     from oodml.shift import Split, Splits
 
@@ -117,8 +117,8 @@ def _show(result: Result) -> None:
     chosen = "best of each metric" if "maxima" in data else f"selected ({data['selection']})"
     columns = ["test classes, %", "untrained", chosen, "gain", "last", "best on test"]
     config = data["config"]
-    told = [data["dataset"]["name"], config["backbone"], method_name(config["method"]), f"seed {data['seed']}"]
-    print_table(" · ".join(told), columns, rows)
+    title = [data["dataset"]["name"], config["backbone"], method_name(config["method"]), f"seed {data['seed']}"]
+    print_table(" · ".join(title), columns, rows)
     seconds, rate, epoch = data["seconds"], data["images_per_second"], data["selected"]["epoch"]
     out.print(f"epoch {epoch:g} selected · {seconds:.1f} s · {rate:,.0f} images/s while training", highlight=False)
     out.print(f"run folder: {result.path}", highlight=False, soft_wrap=True)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from oodml.config.checks import check_backbone, check_schedule
-from oodml.config.datasets import dataset_identity
-from oodml.config.reading import explain_settings, read_settings, write_settings
+from oodml._split import as_split
+from oodml.config.checks import check_backbone, check_metrics, check_schedule
+from oodml.config.reading import dataset_identity, explain_settings, read_settings, split_key, write_settings
 from oodml.config.run import RunConfig
-from oodml.config.splits import as_split, split_key
 
 __all__ = [
     "RunConfig",
     "as_split",
     "check_backbone",
+    "check_metrics",
     "check_schedule",
     "dataset_identity",
     "explain_settings",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from oodml._errors import OodmlError, unknown_name
@@ -16,14 +16,20 @@ def check_loggers(names: str | tuple[str, ...] | None) -> None:
             raise unknown_name("logger", name, LOGGERS)
 
 
+def check_metrics(names: Iterable[str]) -> None:
+    from oodml import evaluation
+
+    evaluation.check_metrics(names)
+
+
 def check_depth(train: str, grad_cache: int | None) -> None:
-    """Raise for a setting that the depth of training leaves without meaning."""
+    """Raise for a setting that has no effect at this depth of training."""
     if train == "head" and grad_cache is not None:
-        raise OodmlError("grad_cache saves memory of the backbone's pass, and train='head' makes none: leave it out.")
+        raise OodmlError("grad_cache saves memory of the backbone's pass, and train='head' has none: leave it out.")
 
 
 def check_views(crop_scale: tuple[float, float] | None) -> None:
-    """Raise for shares of a picture that are none."""
+    """Raise unless these are two shares of an image."""
     from oodml.data import Transforms
 
     if crop_scale is not None:
@@ -47,9 +53,8 @@ def check_batches(batch_size: int, samples_per_class: int, sampler: str | Mappin
         raise OodmlError(
             f"{processes} processes cannot share a batch of {batch_size} equally: use a multiple of {processes}."
         )
-    # What else a sampler refuses (an option it does not have, a batch of one class) stands in its constructor, that of
-    # a plug-in too. So it is built, on made-up labels of as many classes as a batch could want: in a fifth of a
-    # millisecond, and without a second copy of its rules here that could come to differ.
+    # A sampler checks its options in its constructor, a plug-in too. So one is built, on made-up labels of as many
+    # classes as a batch can hold; it takes a fifth of a millisecond, and its rules are not repeated here.
     labels = np.repeat(np.arange(batch_size), samples_per_class)
     make_batch_sampler(name, labels, batch_size=batch_size, samples_per_class=samples_per_class, **options)
 
@@ -75,7 +80,9 @@ def check_schedule(spec: str | Mapping[str, Any]) -> dict[str, Any]:
     known = {"step": {"name", "epochs", "factor"}, "cosine": {"name", "rise"}}.get(options["name"], {"name"})
     rise = options.get("rise", 0)
     is_wrong = options.keys() - known or not isinstance(rise, int | float) or not 0 <= rise < float("inf")
-    if is_wrong or (options["name"] == "step" and not _are_steps(options.get("epochs"), options.get("factor", 1.0))):
+    if is_wrong or (
+        options["name"] == "step" and not _are_milestones(options.get("epochs"), options.get("factor", 1.0))
+    ):
         raise OodmlError(
             'The schedule "step" needs its epochs, e.g. {"name": "step", "epochs": [40, 60], "factor": 0.3}; '
             '"cosine" takes "rise", the epochs over which the rate of the backbone rises from 0; "constant" takes no '
@@ -84,7 +91,7 @@ def check_schedule(spec: str | Mapping[str, Any]) -> dict[str, Any]:
     return options
 
 
-def _are_steps(epochs: Any, factor: Any) -> bool:
+def _are_milestones(epochs: Any, factor: Any) -> bool:
     if not isinstance(epochs, list | tuple) or not epochs:
         return False
     return all(isinstance(each, int | float) for each in (*epochs, factor)) and factor > 0

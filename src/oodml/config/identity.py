@@ -13,8 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from oodml._errors import OodmlError
-from oodml.config.datasets import dataset_identity
-from oodml.config.splits import split_key
+from oodml.config.reading import dataset_identity, split_key
 
 if TYPE_CHECKING:
     from oodml._registry import Record

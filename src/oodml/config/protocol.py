@@ -1,4 +1,4 @@
-"""A paper's recipe applied to a run: which of its numbers hold, and a method with all of them written out."""
+"""Where the numbers of a run come from: defaults of its backbone and depth of training, and the recipe of a paper."""
 
 from __future__ import annotations
 
@@ -10,6 +10,35 @@ from oodml._errors import OodmlError, unknown_name
 from oodml.recipes import Recipe, Setup, as_dict, recipe, recipes
 
 Protocol = str | Mapping[str, Any]
+
+# Optimiser and batch defaults (DESIGN.md, "Training"), measured on glyphs (tiny) and on CUB and CARS (the others).
+_TINY = {
+    "lr": 2e-3,
+    "weight_decay": 0.0,
+    "schedule": "cosine",
+    "samples_per_class": 4,
+    "embedding_dim": 64,
+    "steps": 200,
+}
+_HEAD = {"lr": 1e-4, "weight_decay": 0.0, "schedule": "cosine", "samples_per_class": 2, "embedding_dim": 128}
+_HEAD |= {"steps": 1500, "views": 8, "crop_scale": (0.35, 1.0)}
+_ALL = {"weight_decay": 4e-4, "schedule": "constant", "samples_per_class": 2, "embedding_dim": 128, "epochs": 40}
+_LITE_LR, _OTHER_LR = 1e-4, 1e-5  # EfficientNet-Lite; ResNet and whatever else is pretrained
+_COMMON = {"batch_size": 112, "sampler": "spc", "warmup": 0.0, "selection": "val", "views": 8}
+
+
+def default_backbone(train: str) -> str:
+    """`tiny` is trained from scratch; a frozen backbone must be pretrained."""
+    return "tf_efficientnet_lite0" if train == "head" else "tiny"
+
+
+def default_values(backbone: str, train: str) -> dict[str, Any]:
+    """The settings that belong to a backbone and a depth of training."""
+    if train == "head":
+        return {**_COMMON, **_HEAD}
+    if backbone == "tiny":
+        return {**_COMMON, **_TINY}
+    return {**_COMMON, **_ALL, "lr": _LITE_LR if backbone.startswith("tf_efficientnet_lite") else _OTHER_LR}
 
 
 def check_protocol(protocol: Protocol) -> None:
@@ -26,7 +55,7 @@ def check_protocol(protocol: Protocol) -> None:
 
 
 def applied(protocol: Protocol, dataset: str) -> tuple[Recipe, str | None]:
-    """The recipe of a protocol, and the dataset whose numbers hold: the one it names, else `dataset` if it has it."""
+    """The recipe of a protocol, and the dataset whose numbers apply: the one it names, else `dataset` if it has it."""
     given = as_dict(protocol) or {}
     found = recipe(given["name"])
     return found, given.get("numbers") or (dataset if dataset in found.datasets else None)
@@ -63,7 +92,7 @@ def written_out(spec: Any, found: Recipe, setup: Setup) -> dict[str, Any]:
 
 
 def with_numbers_of(spec: Any, dataset: str, context: Mapping[str, Any]) -> dict[str, Any]:
-    """The method of a run of an earlier version, in which DiVA's weights at test time hung on the dataset's name."""
+    """The method of a run of an earlier version, in which DiVA took its test weights from the name of the dataset."""
     papers = recipe("oodml-printed")
     weights_only = Recipe("", {}, papers.epochs, methods={"diva": papers.methods["diva"]})
     numbers = dataset if dataset in papers.datasets else None
@@ -85,6 +114,6 @@ def batch_values(method: Mapping[str, Any], found: Recipe) -> dict[str, Any]:
 
 
 def warmup_epochs(method: Mapping[str, Any], found: Recipe, dataset: str | None) -> float:
-    """Epochs at the start in which the backbone stands still."""
+    """Epochs at the start in which the backbone is not trained."""
     table = found.warmup.get(dataset or "", {})
     return max((table.get(name, 0.0) for name in names_in(method)), default=0.0)

@@ -5,29 +5,46 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from contextvars import ContextVar
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from oodml._errors import OodmlError
-from oodml.config.checks import check_backbone, check_batches, check_depth, check_loggers, check_schedule, check_views
-from oodml.config.datasets import with_absolute_root
-from oodml.config.defaults import default_backbone, default_values
+from oodml._split import as_split
+from oodml.config.checks import (
+    check_backbone,
+    check_batches,
+    check_depth,
+    check_loggers,
+    check_metrics,
+    check_schedule,
+    check_views,
+)
 from oodml.config.identity import run_hash
 from oodml.config.protocol import (
     applied,
     batch_values,
     check_protocol,
+    default_backbone,
+    default_values,
     warmup_epochs,
     warn_without_numbers,
     written_out,
 )
-from oodml.config.reading import explain_settings, read_settings, write_settings
-from oodml.config.splits import as_split, split_mapping
+from oodml.config.reading import (
+    absolute_path,
+    explain_settings,
+    read_settings,
+    split_mapping,
+    with_absolute_root,
+    write_settings,
+)
 from oodml.recipes import Setup
 
-_TRAINED = ContextVar("_TRAINED", default=False)  # whether the settings at hand are read from a finished run
+_CHECKED = ContextVar("_CHECKED", default=False)  # whether the settings being read were checked before
+_INDEPENDENT = {"out", "device", "workers", "logger", "log_every", "checkpoint_every", "quiet", "selection"}
 
 
 class RunConfig(BaseModel):
@@ -40,14 +57,14 @@ class RunConfig(BaseModel):
     train         "all", or "head": frozen backbone, cached features, heads only
     epochs/steps  the length, one or the other
     head_lr       learning rate of the heads; None: `lr`
-    warmup        epochs at the start in which the backbone stands still
+    warmup        epochs at the start in which the backbone is not trained
     cache_side    training views are cut from images of at most this short side in pixels; None: that of evaluation,
                   256 for photographs
     precision     "fp32", "bf16" (mixed), or "auto": bf16 on a GPU
     selection     "val": best epoch on held-out train classes; "val-then-full": that epoch, then a run on all of them;
                   "last"; "test": best test epoch, the papers' habit
     eval_every    epochs between evaluations (with `steps`: steps; None: ten even points)
-    grad_cache    images a chunk of the backbone pass, for batches beyond memory; the loss stays that of the full batch
+    grad_cache    images per chunk of the backbone pass, for batches beyond memory; the loss is that of the full batch
     protocol      a paper's settings by name, with the numbers that it has for the dataset of that name;
                   {"name": "oodml", "numbers": "cub200"}: with those of another (a folder of the same images)
     """
@@ -129,15 +146,16 @@ class RunConfig(BaseModel):
 
     @model_validator(mode="after")
     def _consistent(self) -> RunConfig:
-        if _TRAINED.get():
+        if _CHECKED.get():
             return self
         if self.epochs is not None and self.steps is not None:
             raise OodmlError("A run's length is given in epochs or in steps, not both.")
         if self.schedule is not None:
             check_schedule(self.schedule)
         check_loggers(self.logger)
+        check_metrics((*(self.metrics or ()), self.selection_metric))
         check_views(self.crop_scale)
-        values = self._filled()
+        values = self._filled
         check_depth(values["train"], self.grad_cache)
         check_backbone(values["backbone"])
         check_batches(values["batch_size"], values["samples_per_class"], values["sampler"])
@@ -152,6 +170,7 @@ class RunConfig(BaseModel):
     def dataset_name(self) -> str:
         return self.dataset if isinstance(self.dataset, str) else self.dataset["name"]
 
+    @cached_property
     def _filled(self) -> dict[str, Any]:
         """Every setting with its value: the user's, else the protocol's, else that of backbone and depth."""
         from oodml.methods import method_spec
@@ -179,10 +198,34 @@ class RunConfig(BaseModel):
 
     def resolved(self) -> RunConfig:
         """The same run with every default written out, its method in the long form, and no protocol left to apply."""
+        return self._resolved or self
+
+    @cached_property
+    def _resolved(self) -> RunConfig | None:
+        """None: these settings are resolved already."""
         from oodml.methods import method_spec
 
-        values = self._filled()
-        return type(self)(**{**values, "method": method_spec(values["method"]), "protocol": None})
+        checked = "_filled" in vars(self)  # else read from a finished run, or copied with other values
+        values = {**self._filled, "method": method_spec(self._filled["method"]), "protocol": None}
+        found = checked_settings(values) if checked else RunConfig(**values)
+        vars(found)["_resolved"] = None
+        return found
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """A copy with other values, and without what was derived from the former ones.
+
+        No default depends on a setting of `_INDEPENDENT`: with those alone replaced, a resolved copy stays resolved.
+        """
+        copy = super().model_copy(update=update, deep=deep)
+        for name in ("_filled", "_resolved"):
+            vars(copy).pop(name, None)
+        if update and update.keys() <= _INDEPENDENT:
+            derived = vars(self)
+            if "_filled" in derived:
+                vars(copy)["_filled"] = {**self._filled, **update}
+            if derived.get("_resolved", self) is None:
+                vars(copy)["_resolved"] = None
+        return copy
 
     def hash(self) -> str:
         """The name of the run: a hash of all that changes its result, see `oodml.config.identity`."""
@@ -198,16 +241,16 @@ class RunConfig(BaseModel):
     def save(self, path: str | Path) -> None:
         write_settings(path, self.as_dict())
 
-    def on_its_own(self, episodes: bool = False) -> dict[str, Any]:
-        """`as_dict` for readers elsewhere and later: a split file's classes (and `episodes`), full paths of data and
-        weights."""
+    def portable_dict(self, episodes: bool = False) -> dict[str, Any]:
+        """`as_dict` without references to other files: the classes of a split file (and its `episodes`), and absolute
+        paths of data and weights."""
         values = self.as_dict()
         if isinstance(self.split, str) and self.split != "default":
             values["split"] = split_mapping(as_split(self.split), episodes)
         if not isinstance(self.dataset, str):
             values["dataset"] = with_absolute_root(values["dataset"])
         if self.weights is not None:
-            values["weights"] = _absolute(self.weights)
+            values["weights"] = absolute_path(self.weights)
         return values
 
     @classmethod
@@ -219,21 +262,16 @@ class RunConfig(BaseModel):
     def of_run(cls, folder: str | Path) -> RunConfig:
         """The settings of a finished run."""
         path = Path(folder) / "config.yaml"
-        return trained_settings(read_settings(path, "settings"))
+        return checked_settings(read_settings(path, "settings"))
 
 
-def trained_settings(values: Mapping[str, Any]) -> RunConfig:
-    """The settings of a finished run, without the checks of what only training needs: a teacher may be gone."""
-    token = _TRAINED.set(True)
+def checked_settings(values: Mapping[str, Any]) -> RunConfig:
+    """Settings that were checked before, as those of a finished run: its teacher may be gone by now."""
+    token = _CHECKED.set(True)
     try:
         return RunConfig(**values)
     finally:
-        _TRAINED.reset(token)
-
-
-def _absolute(path: str) -> str:
-    """A path that means the same from any working directory."""
-    return str(Path(path).expanduser().resolve())
+        _CHECKED.reset(token)
 
 
 def _plain(value: Any) -> Any:

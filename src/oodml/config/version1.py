@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from oodml.config.run import RunConfig, trained_settings
+from oodml.config.run import RunConfig, checked_settings
 from oodml.recipes import Setup, as_dict, revisiting, s2sd
 from oodml.recipes import oodml as oodml_paper
 
@@ -27,7 +27,7 @@ def from_version_1(config: Mapping[str, Any], small_images: bool = False) -> lis
 
     With `small_images` no image of the dataset was reduced for training: then any `cache_side` gives the same run.
     """
-    settings = trained_settings(config)
+    settings = checked_settings(config)
     setup = Setup(settings.dataset_name, settings.backbone or "", settings.embedding_dim or 0)
     method = _written_out(settings.method, setup)
     _refuse_stale(method)

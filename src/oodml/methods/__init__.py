@@ -1,82 +1,31 @@
-"""Methods: how a batch becomes a loss. They wrap losses, miners and one another; the loop knows none of them."""
+"""Methods: how a batch becomes a loss. They wrap losses, miners and one another; the training loop knows none of them.
+
+The class of every registered method can be imported from here: `oodml.methods.S2SD(base="margin")`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-from oodml._errors import OodmlError, unknown_name
-from oodml._registry import Registry
-from oodml.losses import list_losses, loss_record
-from oodml.methods._base import Batch, Context, Method
-from oodml.methods._objective import check_objective, make_objective
-
-_REGISTRY = Registry("method", "oodml.methods", "oodml.methods")
-
-register_method = _REGISTRY.register
-list_methods = _REGISTRY.names
-method_records = _REGISTRY.records
-method_record = _REGISTRY.__getitem__
-
-
-def method_spec(spec: str | Mapping[str, Any], **options: Any) -> dict[str, Any]:
-    """The long form of a method: {"name": METHOD, ...options}.
-
-    A loss's name is short for {"name": "plain", "loss": NAME}, a dict named like a loss for the same with options.
-    """
-    if isinstance(spec, Mapping) and not isinstance(spec.get("name"), str):
-        raise OodmlError(f"A method is a name or a dict with 'name' and its options, got {dict(spec)!r}.")
-    given = {"name": spec} if isinstance(spec, str) else {key: _short(value) for key, value in spec.items()}
-    given.update(options)
-    name = given["name"]
-    if name in _REGISTRY:
-        return {**given, "name": method_record(name).name}
-    losses = {alias for each in list_losses() for alias in (each, *loss_record(each).aliases)}
-    if name in losses:
-        return {"name": "plain", "loss": name if len(given) == 1 else given}
-    raise unknown_name("method or loss", name, [*list_methods(), *losses])
-
-
-def _short(value: Any) -> Any:
-    """A dict that holds nothing but a name is that name: one way to write one thing."""
-    return value["name"] if isinstance(value, Mapping) and value.keys() == {"name"} else value
-
-
-def wrapped_option(spec: Mapping[str, Any]) -> tuple[str, Any] | None:
-    """The option by which a method (or a loss) takes another one, and what it takes, given or by default.
-
-    That is `base` or `loss`, whichever the constructor has; None for what wraps nothing or is not registered.
-    """
-    try:
-        record = method_record(spec["name"]) if spec["name"] in _REGISTRY else loss_record(spec["name"])
-    except OodmlError:
-        return None
-    for option in ("base", "loss"):
-        value = spec.get(option, record.defaults.get(option))
-        if isinstance(value, str | Mapping) and (option in record.defaults or record.takes_any_keyword):
-            return option, value
-    return None
-
-
-def make_method(spec: str | Mapping[str, Any], **options: Any) -> Method:
-    """Build a method from its name, a loss's name, or a dict, e.g. `make_method("rho", base="triplet")`.
-
-    Options are checked here; losses are built when `setup` is given the number of classes.
-    """
-    long = method_spec(spec, **options)
-    name = long.pop("name")
-    try:
-        return _REGISTRY.make(name, **long)
-    except TypeError as error:  # an option that is missing, or of another kind than the method computes with
-        raise OodmlError(
-            f"The method {name!r} cannot be made with {long}: {error}. `oodml methods {name}` shows its options."
-        ) from error
-
+from oodml.methods.base import Batch, Context, Method
+from oodml.methods.objective import check_objective, make_objective
+from oodml.methods.registry import (
+    REGISTRY,
+    list_methods,
+    make_method,
+    method_record,
+    method_records,
+    method_spec,
+    register_method,
+    wrapped_option,
+)
+from oodml.methods.wrapper import Wrapper
 
 __all__ = [
     "Batch",
     "Context",
     "Method",
+    "Wrapper",
     "check_objective",
     "list_methods",
     "make_method",
@@ -87,3 +36,11 @@ __all__ = [
     "register_method",
     "wrapped_option",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    return REGISTRY.class_named(name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, *REGISTRY.classes()]

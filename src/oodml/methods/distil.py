@@ -7,12 +7,13 @@ from pathlib import Path
 
 from torch import Tensor
 
-from oodml._errors import OodmlError, unknown_name
-from oodml.methods import register_method
-from oodml.methods._base import Batch, Context, Teacher
-from oodml.methods._distillation import DISTILLATIONS, GAMMA, check_strength, relations
-from oodml.methods._objective import Spec
+from oodml._checks import require_choice
+from oodml._errors import OodmlError
+from oodml.methods.base import Batch, Context, Teacher
+from oodml.methods.distillation import DISTILLATIONS, GAMMA, check_strength, relations
+from oodml.methods.objective import Spec
 from oodml.methods.plain import HEAD, Plain
+from oodml.methods.registry import register_method
 from oodml.models.embedder import Embedder, Pooled
 
 
@@ -29,11 +30,11 @@ class Distil(Plain):
 
     `teacher` is a finished run, usually one of a larger `embedding_dim`: its folder, or {"run": ID} for the run of
     that ID in the folder next to this run's. In a study it is {"method": LABEL}: the run of that label with the same
-    split, seed and settings, which the study trains first. The teacher sees the same views and is not trained.
+    split, seed and settings, which the study trains first. The teacher is given the same views and is not trained.
     KD, `distillation`, `temperature` and the default `gamma` are those of S2SD.
     """
 
-    mixable = False  # the teacher sees the views as they are
+    mixable = False  # the teacher is given views that are not mixed
 
     def __init__(
         self,
@@ -44,8 +45,7 @@ class Distil(Plain):
         distillation: str = "r-kl",
     ) -> None:
         super().__init__(base)
-        if distillation not in DISTILLATIONS:
-            raise unknown_name("value of distil's distillation:", distillation, DISTILLATIONS)
+        require_choice("distil", DISTILLATIONS, distillation=distillation)
         check_strength(gamma, temperature)
         self.teacher, self.gamma, self.temperature = _checked(teacher), gamma, temperature
         self.distil = DISTILLATIONS[distillation]
@@ -53,11 +53,11 @@ class Distil(Plain):
     def check(self, embedding_dim: int, train: str) -> None:
         super().check(embedding_dim, train)
         if isinstance(self.teacher, str) and not (Path(self.teacher) / "embedder.safetensors").is_file():
-            raise OodmlError(f"teacher={self.teacher!r} is no finished run: train it first, then give its folder.")
+            raise OodmlError(f"teacher={self.teacher!r} is not a finished run: train it first, then give its folder.")
 
     def setup(self, context: Context) -> None:
         super().setup(context)
-        # Outside of training there is nothing to learn, and the teacher need not be there any more.
+        # The teacher is needed for training only.
         self.teach = context.load_teacher(self.teacher) if context.load_teacher else None
 
     def features_loss(self, pooled: Pooled, batch: Batch, embedder: Embedder, step: int) -> Tensor:

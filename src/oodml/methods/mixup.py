@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from oodml._errors import OodmlError, unknown_name
 from oodml._sampling import uniforms
-from oodml.methods import method_spec, register_method
-from oodml.methods._base import Batch, Context
-from oodml.methods._objective import Spec
-from oodml.methods._wrapper import Wrapper
+from oodml.methods.base import Batch, Context
+from oodml.methods.objective import Spec
+from oodml.methods.registry import method_spec, register_method
+from oodml.methods.wrapper import Wrapper
 from oodml.models.embedder import Embedder, Pooled
 
 LAYERS = ("input", "stages", "features")
@@ -39,11 +39,11 @@ class Mixup(Wrapper):
 
         L = λ L_base(x^λ, y) + (1 − λ) L_base(x^λ, y'),    x^λ = λ x + (1 − λ) x',    λ ~ Beta(α, α) for each batch
 
-    x', y' are the batch in random order. `layers` says what is mixed: the pooled "features" (the default; with
+    x', y' are the batch in random order. `layers` names what is mixed: the pooled "features" (the default; with
     train="head" the cached ones), the "input" images, what the backbone gives between its "stages", or several of
-    these: each step draws one place among the input, the ends of all stages but the last, and the features, as far as
-    they are named. Revisiting's supplement H finds that it compresses the spectrum of the embedding and lowers recall
-    on unseen classes: a contrast to `rho`, not an improvement.
+    these: each step draws one of the named places among the input, the ends of all stages but the last, and the
+    features. Supplement H of Revisiting finds that mixup compresses the spectrum of the embedding and lowers recall on
+    unseen classes: a contrast to `rho`, not an improvement.
     """
 
     quantiles: Tensor
@@ -52,8 +52,8 @@ class Mixup(Wrapper):
         super().__init__(base)
         if not self.mixable:
             raise OodmlError(
-                f"mixup mixes the features and labels of a batch, and {method_spec(base)['name']!r} looks at more: a "
-                "second view, a teacher, a group, a memory of other batches, or mixtures already."
+                f"mixup mixes the features and labels of a batch, and {method_spec(base)['name']!r} uses more: a "
+                "second view, a teacher, a group, a memory of other batches, or mixtures."
             )
         if alpha <= 0:
             raise OodmlError(f"mixup needs alpha > 0, got {alpha}.")
@@ -63,16 +63,13 @@ class Mixup(Wrapper):
             if layer not in LAYERS:
                 raise unknown_name("layer of mixup:", layer, LAYERS)
         self.mixable = False  # a mixture of mixtures has no labels of this form
-        self.places = self.layers  # with the stages counted, once the backbone is known
+        self.places = self.layers  # with every stage by itself, once the backbone is known
         self.mixture: Mixture | None = None
 
     def check(self, embedding_dim: int, train: str) -> None:
         super().check(embedding_dim, train)
         if train == "head" and set(self.layers) - {"features"}:
-            raise OodmlError("With train='head' there are cached features and no images to mix: layers='features'.")
-
-    def describe(self) -> str:
-        return "The method 'mixup'"
+            raise OodmlError("train='head' has cached features and no images to mix: use layers='features'.")
 
     def setup(self, context: Context) -> None:
         super().setup(context)
@@ -99,7 +96,7 @@ class Mixup(Wrapper):
     def draw(self, batch: Batch, layer: str) -> Mixture:
         """λ by the inverse of its distribution function, and a random order.
 
-        Images and maps stay with their process, so their order is one of a process's share, the same in every share.
+        Images and maps are mixed within a process, in the same order in every process.
         """
         device, size = batch.labels.device, len(batch.labels)
         place = uniforms(1, device, self.context.generator) * (_NODES - 1)
@@ -113,7 +110,7 @@ class Mixup(Wrapper):
 
     def inputs(self, batch: Batch, step: int) -> Tensor:
         generator = self.context.generator
-        # The generator's seed is that of this very batch and known to the host: a draw without waiting for the device.
+        # The generator is seeded for every batch, and the host knows the seed: a random draw without synchronisation.
         drawn = step if generator is None else generator.initial_seed()
         self.layer = self.places[drawn % len(self.places)]
         mixture = self.mixture = self.draw(batch, self.layer)
@@ -123,7 +120,7 @@ class Mixup(Wrapper):
 
     def features_loss(self, pooled: Pooled, batch: Batch, embedder: Embedder, step: int) -> Tensor:
         assert self.mixture is not None
-        mixture, self.mixture = self.mixture, None  # what the backbone sees next (an evaluation) is not mixed
+        mixture, self.mixture = self.mixture, None  # the next pass of the backbone (an evaluation) is not mixed
         share, order = mixture
         if self.layer == "features":
             pooled = pooled.map(mixture.of)

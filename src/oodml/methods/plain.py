@@ -1,4 +1,4 @@
-"""Any loss with any miner on one linear head, and the plain regularisers to compare against."""
+"""Any loss with any miner on one linear head, and plain regularisers for comparison."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from oodml._errors import OodmlError
-from oodml.methods import register_method
-from oodml.methods._base import Batch, Context, Method
-from oodml.methods._objective import Spec, as_dict, check_objective, make_objective, own_groups, remembers
+from oodml.methods.base import Batch, Context, Method
+from oodml.methods.objective import Spec, as_dict, check_objective, make_objective, own_groups, remembers
+from oodml.methods.registry import register_method
 from oodml.models.embedder import Embedder, Outputs, Pooled
 from oodml.models.heads import Head
 

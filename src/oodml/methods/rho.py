@@ -1,11 +1,11 @@
-"""ρ-regularisation: now and then push apart two samples of one class, so that the embedding keeps its directions."""
+"""ρ-regularisation: with some probability push apart two samples of one class, so that embeddings stay spread out."""
 
 from __future__ import annotations
 
 from oodml._errors import OodmlError
-from oodml.methods import register_method
-from oodml.methods._objective import P_SWITCH, RHO_BASES, Spec, as_dict
+from oodml.methods.objective import P_SWITCH, RHO_BASES, Spec, as_dict
 from oodml.methods.plain import Plain
+from oodml.methods.registry import register_method
 
 
 @register_method(

@@ -9,11 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from oodml._errors import OodmlError, unknown_name
-from oodml.methods import register_method
-from oodml.methods._base import COMPILED_OBJECTIVE, Batch, Context, Method
-from oodml.methods._branches import Branches
-from oodml.methods._distillation import (
+from oodml._checks import require_choice
+from oodml._errors import OodmlError
+from oodml.methods.base import COMPILED_OBJECTIVE, Batch, Context, Method
+from oodml.methods.distillation import (
     DISTILLATIONS,
     GAMMA,
     TOPOLOGIES,
@@ -21,14 +20,15 @@ from oodml.methods._distillation import (
     distilled_pairs,
     relations,
 )
-from oodml.methods._objective import Spec, as_dict, check_objective, make_objective, own_groups, remembers
+from oodml.methods.objective import Spec, as_dict, check_objective, make_objective, own_groups, remembers
+from oodml.methods.registry import register_method
 from oodml.models.embedder import Embedder, Outputs, Pooled
 from oodml.models.heads import Head
 
 HEAD, FEATURES, WINDOWS = "embedding", "features", "windows"
 TARGETS = (512, 1024, 1536, 2048)
 FEATURE_START = 1000
-# What the papers' abbreviations stand for: one target or several, features too, averages plus maxima.
+# The paper's abbreviations: one target or several, with features or without, averages or averages plus maxima.
 VARIANTS: dict[str, dict[str, Any]] = {
     "dsd": {"targets": (2048,), "feature_distill": False, "pooling": "avg"},
     "dsda": {"targets": (2048,), "feature_distill": False, "pooling": "avg+max"},
@@ -46,24 +46,24 @@ VARIANTS: dict[str, dict[str, Any]] = {
     revision=2,
 )
 class S2SD(Method):
-    """A small embedding learns from wider ones trained beside it on the same features; they are dropped afterwards.
+    """A small embedding is distilled from wider ones trained on the same features, which are dropped afterwards.
 
         L = ½ (L_base(f) + mean_k L_base(g_k)) + γ/m · Σ KD(source ← target) + γ · KD(f ← features)
 
     f is the embedding kept at test time, g_1 … g_m are `targets` wide MLPs of `layers` layers on the pooled features,
     each with a copy of the `base` loss and its own mined tuples. KD = T²/b · Σ_rows KL(stop-gradient target ‖ source)
-    of row softmaxes of the similarity matrices (`distillation`, `topology`, `detach` choose the ablations of tables 9,
-    11, 15). Features are distilled after `feature_start` steps (default: 1,000, or a tenth of a shorter run). With
+    of row softmaxes of the similarity matrices (ablations of tables 9, 11, 15: `distillation`, `topology`, `detach`).
+    Features are distilled after `feature_start` steps (default: 1,000, or a tenth of a shorter run). With
     `feature_windows=(height, width)` they are averages over windows of the feature map, whose stride is their size,
     instead of one average over all of it (table 14: (3, 3), (1, 1), (2, 2), (4, 1)).
 
     `variant` sets targets, feature_distill and pooling as the paper's abbreviations do (default MSDF); the three may
     also be given one by one. Targets default to those of 512, 1024, 1536, 2048 wider than the embedding. The
-    papers take `gamma` 5 on SOP. `pooling="avg+max"` reaches only the branches and the distilled feature.
+    papers take `gamma` 5 on SOP. `pooling="avg+max"` applies to the branches and the distilled feature only.
     `setup="joint"` trains the branches without distillation, `setup="concurrent"` the base head alone on detached
     features (table 7).
-    `nested_lr="base"` trains the losses' own parameters (β, proxies) at the base rate, as the authors' code does:
-    the published numbers around margin have it, proxies hardly move with it.
+    `nested_lr="base"` trains the losses' own parameters (β, proxies) at the base rate, as the authors' code and the
+    published numbers of margin do; proxies hardly move at that rate.
     """
 
     def __init__(
@@ -85,11 +85,11 @@ class S2SD(Method):
         nested_lr: str = "own",
     ) -> None:
         super().__init__()
-        _choose("variant", variant, VARIANTS)
-        _choose("distillation", distillation, DISTILLATIONS)
-        _choose("topology", topology, TOPOLOGIES)
-        _choose("setup", setup, ("distil", "joint", "concurrent"))
-        _choose("nested_lr", nested_lr, ("own", "base"))
+        require_choice("s2sd", VARIANTS, variant=variant)
+        require_choice("s2sd", DISTILLATIONS, distillation=distillation)
+        require_choice("s2sd", TOPOLOGIES, topology=topology)
+        require_choice("s2sd", ("distil", "joint", "concurrent"), setup=setup)
+        require_choice("s2sd", ("own", "base"), nested_lr=nested_lr)
         chosen = VARIANTS[variant]
         self.targets = chosen["targets"] if targets is None else tuple(targets)
         self.feature_distill = chosen["feature_distill"] if feature_distill is None else feature_distill
@@ -97,17 +97,17 @@ class S2SD(Method):
         if self.targets is not None and not 1 <= len(self.targets) <= 16:
             raise OodmlError(f"S2SD takes 1 to 16 targets, got {len(self.targets)}.")
         if not all(isinstance(width, int) and width >= 1 for width in self.targets or ()):
-            raise OodmlError(f"S2SD's targets are widths, whole numbers from 1 on, got {targets!r}.")
+            raise OodmlError(f"S2SD's targets are widths, whole numbers of at least 1, got {targets!r}.")
         if layers not in range(5):
             raise OodmlError(f"S2SD's branches have 0 to 4 layers, got layers={layers}.")
         if (feature_start or 0) < 0:
-            raise OodmlError(f"feature_start is a step, 0 or later, got {feature_start}.")
+            raise OodmlError(f"feature_start is a step of at least 0, got {feature_start}.")
         if feature_windows is not None and (len(feature_windows) != 2 or min(feature_windows) < 1):
             raise OodmlError(f"feature_windows is (height, width), each 1 or more, got {feature_windows!r}.")
         if feature_windows is not None and not self.feature_distill:
-            raise OodmlError("feature_windows says how features are distilled, and they are not: feature_distill=True.")
+            raise OodmlError("feature_windows needs feature_distill=True: without it no features are distilled.")
         if setup != "distil" and (distillation, topology) != ("r-kl", "multi"):
-            raise OodmlError(f"setup={setup!r} distils nothing: distillation and topology have no effect there.")
+            raise OodmlError(f"setup={setup!r} has no distillation: leave distillation and topology out.")
         if not isinstance(detach, bool):
             raise OodmlError(f"detach is True or False, got {detach!r}.")
         check_strength(gamma, temperature)
@@ -190,7 +190,7 @@ class S2SD(Method):
         return total + self.gamma * distance
 
     def compile_parts(self) -> None:
-        """All spaces as one graph: five losses and their distillation are hundreds of small kernels otherwise."""
+        """All spaces as one graph; otherwise five losses and their distillation are hundreds of small kernels."""
         self.terms = torch.compile(self.terms, **COMPILED_OBJECTIVE)  # type: ignore[method-assign]
 
     def test_embedding(self, outputs: Outputs) -> Tensor:
@@ -206,6 +206,34 @@ class S2SD(Method):
         return [group for group in groups if group["params"]]
 
 
-def _choose(option: str, value: str, valid: Any) -> None:
-    if value not in valid:
-        raise unknown_name(f"value of s2sd's {option}:", value, valid)
+class Branches(nn.Module):
+    """K heads g_k: features (b, D) -> [(b, t_1), …, (b, t_K)]; each is Linear(D, t_k), then ReLU and Linear(t_k, t_k)
+    for every further layer.
+
+    The first layers of all branches are one product. The further layers are one batched product if all branches have
+    the same width, else one product per branch. Without layers the only branch is the features themselves.
+    """
+
+    def __init__(self, feature_dim: int, widths: Sequence[int], layers: int = 2) -> None:
+        super().__init__()
+        self.widths = list(widths) if layers else [feature_dim]
+        self.first = nn.Linear(feature_dim, sum(self.widths)) if layers else None
+        self.further = nn.ModuleList(
+            nn.ModuleList(nn.Linear(width, width) for width in self.widths) for _ in range(layers - 1)
+        )
+
+    def forward(self, features: Tensor) -> list[Tensor]:
+        if self.first is None:
+            return [features]
+        outputs = list(self.first(features).split(self.widths, dim=-1))
+        for layer in self.further:
+            outputs = self._inner(layer, [torch.relu(x) for x in outputs])
+        return outputs
+
+    def _inner(self, layer: nn.Module, inputs: list[Tensor]) -> list[Tensor]:
+        linears: list[nn.Linear] = list(layer)  # type: ignore[call-overload]
+        if len(set(self.widths)) > 1 or len(linears) == 1:
+            return [linear(x) for linear, x in zip(linears, inputs, strict=True)]
+        weights = torch.stack([linear.weight for linear in linears])
+        biases = torch.stack([linear.bias for linear in linears])
+        return list(torch.baddbmm(biases[:, None], torch.stack(inputs), weights.mT).unbind(0))

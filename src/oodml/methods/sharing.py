@@ -1,4 +1,4 @@
-"""Sharing Matters: a second encoder learns what classes share (Milbich et al. 2020)."""
+"""Sharing Matters: a second encoder for what classes share (Milbich et al. 2020)."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from oodml._errors import OodmlError, unknown_name
-from oodml.methods import register_method
-from oodml.methods._across import AS_BASE, SharedTask
-from oodml.methods._base import Batch, Context, Method
-from oodml.methods._decorrelation import make_regressor, predicted_correlation, scaled_weight
-from oodml.methods._groups import GROUPS, classes_per_group, standardised
-from oodml.methods._objective import Spec, check_loss_base, make_objective, own_groups
+from oodml._checks import require_choice
+from oodml._errors import OodmlError
+from oodml.methods.base import Batch, Context, Method
+from oodml.methods.decorrelation import make_regressor, predicted_correlation, scaled_weight
+from oodml.methods.objective import Spec, check_loss_base, make_objective, own_groups
+from oodml.methods.registry import register_method
+from oodml.methods.shared_task import AS_BASE, SharedTask
 from oodml.models.embedder import Embedder, Outputs, Pooled
 from oodml.models.heads import Head
 
 DISCRIMINATIVE, SHARED = "discriminative", "shared"
 VARIANTS = ("discr", "shared", "both", "both+sep", "both+sep+decor")
+GROUPS = 50  # as on SOP; the papers take 30 on CUB and 150 on CARS
 GAMMA = 500.0  # of encoders of 128 dimensions: the best of table 7b, on CARS
 
 
@@ -31,11 +32,11 @@ GAMMA = 500.0  # of encoders of 128 dimensions: the best of table 7b, on CARS
     revision=2,
 )
 class Sharing(Method):
-    """Two encoders on the same features: φ separates classes, φ* learns what samples of different classes share.
+    """Two encoders on the same features: φ separates classes, φ* is trained on what samples of different classes share.
 
         even batches: L(T; φ) − γ r(R(φ), R(φ*))        odd batches: L(T*; φ*) − γ r(R(φ), R(φ*))
 
-    An epoch shows every image to each of the two tasks (algorithm 1): the features get twice a plain loss's updates.
+    An epoch uses every image for each of the two tasks (algorithm 1): twice the updates of a plain loss.
 
     T are the triplets of the `base` loss; those of T* come from three different classes. r is the squared correlation
     of φ with what a two-layer regressor (`hidden` wide) predicts from φ*; reversed gradients R make the encoders lower
@@ -71,8 +72,7 @@ class Sharing(Method):
     ) -> None:
         super().__init__()
         check_loss_base(base, "sharing")
-        if variant not in VARIANTS:
-            raise unknown_name("value of sharing's variant:", variant, VARIANTS)
+        require_choice("sharing", VARIANTS, variant=variant)
         self.shared_task = SharedTask(base, triplets, sampling, positive, upper)
         self.shared_task.check()
         if (gamma or 0) < 0 or regroup_every < 1 or hidden < 1 or (groups is not None and groups < 2):
@@ -82,11 +82,11 @@ class Sharing(Method):
             )
         if gamma and variant != VARIANTS[-1]:
             raise OodmlError(
-                f"gamma={gamma:g} weighs the decorrelation, and variant={variant!r} has none: leave it out."
+                f"gamma={gamma:g} weights the decorrelation, and variant={variant!r} has none: leave gamma out."
             )
         self.base, self.variant, self.gamma, self.triplets = base, variant, gamma, triplets
         if groups is not None and triplets != "groups":
-            raise OodmlError(f"groups={groups} needs triplets='groups', got triplets={triplets!r}, which makes none.")
+            raise OodmlError(f"groups={groups} needs triplets='groups', got triplets={triplets!r}.")
         self.standardise, self.num_groups = standardise, groups
         self.regroup_every, self.hidden = regroup_every, hidden
         self.batches_per_step = 2 if variant.startswith("both") else 1
@@ -108,7 +108,7 @@ class Sharing(Method):
         dim = context.embedding_dim // 2 if self.separate else context.embedding_dim
         if self.triplets == "groups":
             groups = self.num_groups or GROUPS
-            self.num_groups = max(2, min(groups, context.num_images // 2))  # two images a group at least
+            self.num_groups = max(2, min(groups, context.num_images // 2))  # at least two images per group
         if self.variant != "shared":
             self.objective = make_objective(self.base, context, dim)
         if self.variant != "discr":
@@ -117,7 +117,7 @@ class Sharing(Method):
             self.regressor = make_regressor(dim, self.hidden)
             if self.gamma is None:
                 self.gamma = scaled_weight(GAMMA, dim)
-        # The group of each training image, and how mixed the groups were when they were made.
+        # The group of each training image, and the average number of classes in a group.
         self.register_buffer("group_of", torch.zeros(context.num_images, dtype=torch.int64))
         self.register_buffer("classes_a_group", torch.zeros(()))
 
@@ -140,7 +140,7 @@ class Sharing(Method):
         return self.variant == "shared" or turn == 1
 
     def batch_labels(self, turn: int) -> Tensor | None:
-        """Triplets of groups come from batches composed by group, so that every anchor has a mate."""
+        """Triplets of groups come from batches composed by group, so that every anchor has a positive."""
         return self.group_of if self.triplets == "groups" and self._on_shared(turn) else None
 
     def _groups(self, batch: Batch) -> Tensor:
@@ -159,8 +159,8 @@ class Sharing(Method):
         groups = self.context.cluster(rows, self.num_groups)
         if (groups == groups[0]).all():
             raise OodmlError(
-                "k-means finds one group only: the features of all images are equal, up to their classes. The network "
-                "has collapsed; lower the learning rate, or use triplets='shared', which needs no groups."
+                "k-means finds one group only: within each class the features of all images are equal. The network has "
+                "collapsed: lower the learning rate, or use triplets='shared', which needs no groups."
             )
         self.group_of.copy_(groups)
         self.classes_a_group.copy_(classes_per_group(self.group_of, labels))
@@ -179,7 +179,7 @@ class Sharing(Method):
         return {name: F.normalize(each, dim=-1) for name, each in self._spaces(outputs).items()}
 
     def facts(self) -> dict[str, float]:
-        """How mixed the groups are (figure 4)."""
+        """The average number of classes in a group (figure 4)."""
         grouped = self.triplets == "groups" and self.variant != "discr"
         return {"classes_per_group": self.classes_a_group.item()} if grouped else {}
 
@@ -190,3 +190,22 @@ class Sharing(Method):
         if self.variant == "both+sep+decor":
             groups.append({"params": list(self.regressor.parameters()), "lr": base_lr, "weight_decay": 0.0})
         return groups
+
+
+def standardised(features: Tensor, labels: Tensor) -> Tensor:
+    """(f − μ_c) / σ_c by dimension, within each class c, which removes what depends on the class; (n, D) -> (n, D).
+
+    A dimension that does not vary within a class is 0 there.
+    """
+    count = int(labels.max()) + 1
+    sizes = torch.bincount(labels, minlength=count).clamp_min(1)[:, None]
+    zeros = features.new_zeros(count, features.shape[1])
+    centred = features - (zeros.index_add(0, labels, features) / sizes)[labels]
+    spread = (zeros.index_add(0, labels, centred.square()) / sizes).sqrt()
+    return centred / spread.clamp_min(1e-6 * features.abs().amax().clamp_min(1e-12))[labels]
+
+
+def classes_per_group(groups: Tensor, labels: Tensor) -> Tensor:
+    """The average number of different classes in a group that has members (Sharing Matters, figure 4), a scalar."""
+    pairs = torch.unique(torch.stack([groups, labels]), dim=1)
+    return torch.tensor(pairs.shape[1] / len(pairs[0].unique()))

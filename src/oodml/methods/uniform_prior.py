@@ -1,4 +1,4 @@
-"""Uniform prior: features that a discriminator cannot tell from uniform noise (Sinha et al. 2020)."""
+"""Uniform prior: features that a discriminator cannot distinguish from uniform noise (Sinha et al. 2020)."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from oodml._errors import OodmlError, unknown_name
-from oodml.methods import register_method
-from oodml.methods._base import Batch, Context
-from oodml.methods._objective import Spec
-from oodml.methods._wrapper import Wrapper
+from oodml.methods.base import Batch, Context
+from oodml.methods.objective import Spec
+from oodml.methods.registry import register_method
+from oodml.methods.wrapper import Wrapper
 from oodml.models.embedder import Embedder, Pooled
 
 PLACES = ("features", "embedding")
@@ -33,13 +33,13 @@ def discriminator_loss(uniform: Tensor, judged: Tensor) -> Tensor:
     revision=2,
 )
 class UniformPrior(Wrapper):
-    """Any method, with an adversary that wants its features to be uniform: they then keep more than the classes need.
+    """Any method, with a discriminator that trains its features to be uniform, so that they keep more than the classes.
 
         L = L_base + weight · mean −log D(x)
 
-    D is an MLP row-hidden-hidden-1 with ReLU, trained every `every` steps by Adam(.5, .999) at the run's base rate
-    (`lr` for another) to tell features x from z ~ U(−1, 1). The features, of any size, are cut into rows of `row`
-    numbers (of the largest divisor of their size below it), each judged alone.
+    D is an MLP row-hidden-hidden-1 with ReLU, trained every `every` steps by Adam(0.5, 0.999) at the run's base rate
+    (`lr` for another) to distinguish features x from z ~ U(−1, 1). The features, of any size, are cut into rows of
+    `row` numbers (of the largest divisor of their size below it), each an input of D.
 
     `on="features"`: the pooled, unnormalised features, as in the code behind ooDML (the default with train="all");
     `on="embedding"`: the heads' outputs before normalisation (with train="head", where the features are fixed).
@@ -78,7 +78,7 @@ class UniformPrior(Wrapper):
     def check(self, embedding_dim: int, train: str) -> None:
         super().check(embedding_dim, train)
         if train == "head" and self.on == "features":
-            raise OodmlError("With train='head' the features are fixed, and no prior can move them: on='embedding'.")
+            raise OodmlError("With train='head' the features are fixed: use on='embedding'.")
 
     def setup(self, context: Context) -> None:
         super().setup(context)
@@ -97,7 +97,7 @@ class UniformPrior(Wrapper):
         return super().features_loss(pooled, batch, embedder, step) + self.weight * prior
 
     def rows(self, pooled: Pooled, embedder: Embedder) -> Tensor:
-        """What the discriminator judges, (n, width)."""
+        """The rows that the discriminator is given, (n, width)."""
         if self.on == "features":
             return pooled.avg.reshape(-1, self.width)
         kept = [name for name, head in embedder.specs.items() if head.test]
@@ -108,7 +108,7 @@ class UniformPrior(Wrapper):
 
     def after_step(self, embedder: Embedder, step: int) -> None:
         super().after_step(embedder, step)
-        self.optimiser.zero_grad(set_to_none=True)  # the features' loss has left gradients here
+        self.optimiser.zero_grad(set_to_none=True)  # the loss of the features has added gradients here
         if step % self.every or self.seen is None:
             return
         noise = torch.empty_like(self.seen).uniform_(-1, 1, generator=self.context.generator)

@@ -14,7 +14,7 @@ import oodml
 from oodml._errors import OodmlError, unknown_name
 from oodml._machine import one_thread_if
 from oodml._progress import console
-from oodml._split import FID_MODES, Split, Splits, as_split
+from oodml._split import FID_MODES, Split, Splits, as_split, hold_out_classes
 from oodml.shift._features import ClassFeatures, group_by_class
 from oodml.shift._partition import Partition
 from oodml.shift.construction import State, progression
@@ -101,17 +101,8 @@ def build_splits(
 
 
 def with_validation(split: Split, seed: int = 0) -> Split:
-    """The split with a quarter of its training classes (rounded up, drawn with `seed`) held out for validation.
-
-    At least two are held out, since every neighbour is right among images of one class; none of fewer than four
-    classes, since two must be left to train on.
-    """
-    names = sorted(split.train)
-    count = max(2, -(-len(names) // 4))
-    if len(names) - count < 2:
-        return replace(split, val=[])
-    chosen = np.random.default_rng(seed).permutation(len(names))[:count]
-    return replace(split, val=[names[i] for i in sorted(chosen)])
+    """The split with a quarter of its training classes held out for validation, drawn with `seed`."""
+    return replace(split, val=hold_out_classes(split.train, seed))
 
 
 def default_swaps(classes: int) -> int:

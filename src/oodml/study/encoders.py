@@ -18,6 +18,8 @@ from safetensors.numpy import load_file
 
 from oodml._errors import OodmlError
 from oodml.data import Dataset, load_dataset, load_images
+from oodml.encoders.published import backbone_name, encoder_features, encoder_specs, scored_by
+from oodml.encoders.score import check_forms, in_form
 from oodml.evaluation import MATCHED, evaluate
 from oodml.models import Backbone
 from oodml.shift import Split
@@ -27,7 +29,6 @@ from oodml.study.settings import StudyConfig
 from oodml.study.splits import smallest_test_set, split_hash, stored_splits
 from oodml.study.store import EMBEDDINGS, Store, open_store
 from oodml.study.table import EXTERNAL, UNTRAINED, Row
-from oodml.training.pretrained import backbone_name, check_forms, describe, encoder_specs, in_form, scored_by
 
 KINDS = (EXTERNAL, UNTRAINED)
 MATCHED_AT = "matched"  # of result.json: recall at one size of test set, and the size
@@ -73,9 +74,14 @@ def score_encoder(
         vectors = own(dataset, splits, batch_size, quiet)
         return score_splits(store, str(label), EXTERNAL, dataset, splits, vectors, normalise=form == "normalised")
     (spec,) = specs
-    name, features = describe(dataset, device=device, quiet=quiet, **spec)
+    name, features = encoder_features(dataset, device=device, quiet=quiet, **spec)
     label = label or (name if form == "normalised" else f"{name} ({form})")
-    vectors = {split.name: in_form(features, dataset, split, form, components) for split in splits}
+    vectors = {
+        split.name: in_form(
+            features[dataset.indices_of(split.test)], form, features[dataset.indices_of(split.train)], components
+        )
+        for split in splits
+    }
     return score_splits(store, label, EXTERNAL, dataset, splits, vectors, backbone=backbone_name(spec["name"]))
 
 

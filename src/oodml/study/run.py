@@ -12,8 +12,10 @@ from typing import Any
 
 from oodml._errors import OodmlError
 from oodml._progress import progress_bar
+from oodml.adaptation.adapt import AdaptOptions, check_at_least
 from oodml.config import dataset_identity
 from oodml.data import Dataset, load_dataset, load_images
+from oodml.encoders.published import encoder_specs
 from oodml.evaluation import check_metrics
 from oodml.shift import Split
 from oodml.study.encoders import missing_encoders, score_encoder, scored_labels
@@ -26,8 +28,6 @@ from oodml.study.settings import StudyConfig
 from oodml.study.splits import SPLITS, choose_splits, copy_splits, known_splits, smallest_test_set, stored_splits
 from oodml.study.store import Store, open_store
 from oodml.study.table import StudyTable
-from oodml.training.fewshot import Wish, at_least
-from oodml.training.pretrained import encoder_specs
 
 MARKS = (SETTINGS, PLAN, SPLITS)  # any of them makes a folder that of a study
 ADVICE = "give --out another folder."
@@ -112,8 +112,8 @@ def check_study(study: StudyConfig) -> None:
     for run in plan(study, [_ANY]):
         check_metrics((*(run.config.metrics or ()), run.config.selection_metric))
     for shots in study.shots or ():
-        at_least("shots", shots, 1)
-    Wish(study.episodes, **study.few_shot)
+        check_at_least("shots", shots, 1)
+    AdaptOptions(study.episodes, **study.few_shot)
     for target in study.transfer or ():
         shared_dataset(target)
     encoder_specs(study.generic or ())

@@ -20,7 +20,7 @@ from oodml.losses import list_losses, loss_record
 from oodml.methods import list_methods, method_record, method_spec
 from oodml.shift import Split
 from oodml.training import train
-from oodml.training.sets import choose_split, held_out
+from oodml.training.data import choose_split, validation_classes
 
 IDENTITY = "search"  # the attribute of Optuna's study that says what is searched
 
@@ -52,7 +52,7 @@ def _is_loss(name: str) -> bool:
 
 def without_test_classes(split: Split) -> Split:
     """The split that a search uses: fit classes against validation classes."""
-    val = held_out(split)
+    val = validation_classes(split)
     fit = [name for name in split.train if name not in set(val)]
     return replace(split, train=fit, test=val, val=[], name=f"{split.name}-search", episodes={})
 

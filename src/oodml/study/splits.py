@@ -19,7 +19,7 @@ from oodml.models.backbones import weights_digest
 from oodml.shift import Split, Splits, build_splits, check_names, load_official, load_splits
 from oodml.study.settings import BuildSplits, OfficialSplits, StudyConfig
 from oodml.study.store import Store
-from oodml.training.sets import choose_split
+from oodml.training.data import choose_split
 
 SPLITS, PROGRESSION = "splits.json", "progression.json"
 

@@ -21,8 +21,8 @@ from oodml.study.engines.execute import shared_dataset
 from oodml.study.grid import PlannedRun, RunEntry
 from oodml.study.store import Store
 from oodml.training import distributed, train
-from oodml.training.initial import starting_backbone
-from oodml.training.job import EVALUATIONS, build_job, load_pictures
+from oodml.training.embedder import starting_backbone
+from oodml.training.job import EVALUATIONS, build_job, prepare_images
 
 State = Literal["done", "running", "failed", "waiting"]
 CALIBRATION_STEPS = 8
@@ -193,7 +193,7 @@ def compute_features(run: PlannedRun) -> None:
     settings = run.config.resolved()
     if settings.train == "head":
         dataset, processes = shared_dataset(settings.dataset), distributed.join(settings.device)
-        images = load_pictures(settings, dataset, processes)
+        images = prepare_images(settings, dataset, processes)
         build_job(settings, Path(), images, starting_backbone(settings), processes, None)
 
 

@@ -1,8 +1,8 @@
-"""Several processes (torchrun): who am I, gather features with their gradients, add up gradients, share objects.
+"""Several processes (torchrun): rank and device, gathered features with their gradients, summed gradients, objects.
 
-The backbone is the only part that is split: each process embeds its share of the batch, the pooled features are
-gathered with their gradients, and everything after them (heads, losses, miners) is computed by every process on the
-whole batch. So the gradient of the backbone is the sum of the processes' gradients, and all the others are equal.
+Only the backbone is split: each process embeds its share of the batch, the pooled features are gathered with their
+gradients, and everything after them (heads, losses, miners) is computed by every process on the whole batch. So the
+gradient of the backbone is the sum of the processes' gradients, and all other gradients are equal.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Processes:
         return box[0]
 
     def any(self, flag: bool) -> bool:
-        """Whether the flag is set in some process: all of them then act together."""
+        """Whether the flag is set in any process."""
         if self.count == 1:
             return flag
         votes = torch.tensor([float(flag)], device=self.device)
@@ -59,12 +59,12 @@ class Processes:
 
 
 def world_size() -> int:
-    """The number of processes torchrun started; 1 without it."""
+    """The number of processes that torchrun started; 1 without it."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def is_main_process() -> bool:
-    """Whether this is the process that speaks; known before `join`."""
+    """Whether this is the process that prints; known before `join`."""
     return os.environ.get("RANK", "0") == "0"
 
 
@@ -83,9 +83,9 @@ def join(device: str) -> Processes:
 
 
 def _leave() -> None:
-    """End gloo's threads before the interpreter does: one still at work then aborts a process that has finished.
+    """End gloo's threads before the interpreter exits, where one that is still running would abort the process.
 
-    NCCL is left alone: after an error its own ending may wait for processes that are gone.
+    NCCL is not ended: after an error it may wait for processes that have exited.
     """
     if dist.is_initialized() and dist.get_backend() == "gloo":
         dist.destroy_process_group()
@@ -94,7 +94,7 @@ def _leave() -> None:
 class _Gather(torch.autograd.Function):
     """Concatenate the processes' rows; the gradient of a process's rows is its own part of the whole gradient.
 
-    Every process computes the same loss from the gathered rows, so nothing needs adding up on the way back.
+    Every process computes the same loss from the gathered rows, so the backward pass sums nothing.
     """
 
     @staticmethod
@@ -125,7 +125,7 @@ def gather_uneven(rows: Tensor, total: int) -> Tensor:
 
 
 def sum_gradients(module: nn.Module | None) -> None:
-    """Add up the processes' gradients of a module in one message; without other processes nothing happens."""
+    """Sum the processes' gradients of a module in one message; does nothing in a single process."""
     if module is None or not dist.is_initialized() or dist.get_world_size() == 1:
         return
     gradients = [p.grad for p in module.parameters() if p.grad is not None]
@@ -137,7 +137,7 @@ def sum_gradients(module: nn.Module | None) -> None:
 
 
 def average_buffers(module: nn.Module) -> None:
-    """Average running statistics (trained batch-norm follows each process's own share of the batch)."""
+    """Average running statistics, which trained batch-norm computes from each process's share of the batch."""
     if dist.is_initialized() and dist.get_world_size() > 1:
         for buffer in module.buffers():
             if buffer.is_floating_point():

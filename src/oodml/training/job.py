@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,23 +12,30 @@ import torch
 from torch import Tensor, nn
 
 from oodml._errors import OodmlError
+from oodml._split import Split
 from oodml.config import RunConfig
-from oodml.data import BatchSampler, Dataset, Images, load_images
+from oodml.data import BatchSampler, Dataset, Images
+from oodml.evaluation.kmeans import kmeans
 from oodml.methods import Batch, Context, Method, make_method
 from oodml.models import Backbone, extract_features, freeze_batchnorm, own_seed
 from oodml.models.embedder import Embedder
-from oodml.shift import Split
 from oodml.training import distributed
-from oodml.training.batches import batches_of_turns, make_sampler
+from oodml.training.data import (
+    FeatureSource,
+    ImageSource,
+    Sets,
+    Source,
+    batches_of_turns,
+    choose_sets,
+    choose_split,
+    make_sampler,
+    open_images,
+    to_device,
+)
 from oodml.training.distributed import Processes
-from oodml.training.embedding import frozen_embedder
-from oodml.training.initial import freezes_batchnorm
-from oodml.training.memory import keep_freed_memory
-from oodml.training.schedule import Schedule, make_schedule
-from oodml.training.scoring import cluster
+from oodml.training.embedder import freezes_batchnorm, frozen_embedder
+from oodml.training.optimiser import Schedule, make_schedule
 from oodml.training.seeds import child_seed, reseed
-from oodml.training.sets import Sets, choose_sets, choose_split
-from oodml.training.sources import FeatureSource, ImageSource, Source, to_device
 
 EVALUATIONS = 10  # of a run given in steps
 
@@ -79,7 +87,7 @@ class Job:
     ) -> Iterator[tuple[int, int, list[np.ndarray]]]:
         """(step, epoch, its batches of positions in the fit set) from `start` on, one epoch after the other.
 
-        An epoch shows every image to each turn of the method, in batches of its own. `begin_epoch` is called before the
+        An epoch shows every image to each turn of the method, in separate batches. `begin_epoch` is called before the
         first batch of an epoch is drawn.
         """
         turns: list[Iterator[np.ndarray]] = []
@@ -92,7 +100,7 @@ class Job:
             yield step, epoch, [next(batches) for batches in turns]
 
     def batch(self, positions: np.ndarray, step: int, turn: int) -> Batch:
-        """Inputs of this process's share, labels of the whole batch, and generators set for this very batch."""
+        """Inputs of this process's share, labels of the whole batch; generators are seeded for this batch."""
         seed = self.config.seed
         reseed(self.generator, seed, "mining", step, turn)
         reseed(self.augmentation, seed, "augmentation", step, turn, self.processes.rank)
@@ -107,9 +115,9 @@ class Job:
 def build_job(
     config: RunConfig, out: Path, images: Images, backbone: Backbone, processes: Processes, stop_at: float | None
 ) -> Job:
-    """Lay out a run on a loaded data set and a `starting_backbone`. `stop_at` (in epochs, or in steps where the run's
+    """Lay out a run on opened images and a `starting_backbone`. `stop_at` (in epochs, or in steps where the run's
     length is given so) ends it early, on the schedule of its full length."""
-    dataset = images.dataset  # without the pictures that could not be read
+    dataset = images.dataset  # without the images that could not be read
     split = choose_split(dataset, config.split)
     sets = choose_sets(dataset, split, hold_out=config.selection == "val")
     sampler = make_sampler(config, sets)
@@ -132,7 +140,7 @@ def build_job(
         load_teacher=lambda teacher: frozen_embedder(
             _teacher_folder(teacher, out), str(device), backbone if config.train == "head" else None
         ),
-        cluster=lambda rows, k: cluster(rows, k, child_seed(config.seed, "k-means"), processes),
+        cluster=lambda rows, k: _cluster(rows, k, child_seed(config.seed, "k-means"), processes),
     )
     with own_seed(child_seed(config.seed, "init")):
         method.setup(context)
@@ -167,9 +175,20 @@ def build_job(
     )
 
 
+def prepare_images(config: RunConfig, dataset: Dataset, processes: Processes) -> Images:
+    """The images on the device where the backbone trains; the main process decodes, the others wait."""
+    device = processes.device if config.train == "all" else torch.device("cpu")
+    if not processes.is_main:
+        processes.barrier()
+    images = open_images(dataset, device, config, config.quiet)
+    if processes.is_main:
+        processes.barrier()
+    return images
+
+
 def _teacher_folder(teacher: str | Mapping[str, str], out: Path) -> Path:
-    """The folder of a teacher; one named by its ID is looked for next to `out`, or next to the run whose search `out`
-    is."""
+    """The folder of a teacher. A teacher named by its run ID is next to `out`, or next to the run that contains `out`
+    as its search."""
     if isinstance(teacher, str):
         return Path(teacher)
     for parent in list(out.parents)[:2]:
@@ -181,16 +200,10 @@ def _teacher_folder(teacher: str | Mapping[str, str], out: Path) -> Path:
     )
 
 
-def load_pictures(config: RunConfig, dataset: Dataset, processes: Processes) -> Images:
-    """The decoded pictures, on the device where the backbone trains; the main process decodes, the others wait."""
-    device = processes.device if config.train == "all" else torch.device("cpu")
-    transforms = dataset.transforms.override(train=config.transform, cache_side=config.cache_side)
-    if not processes.is_main:
-        processes.barrier()
-    images = load_images(dataset, device, workers=config.workers, quiet=config.quiet, transforms=transforms)
-    if processes.is_main:
-        processes.barrier()
-    return images
+def _cluster(rows: Tensor, k: int, seed: int, processes: Processes) -> Tensor:
+    """The k-means cluster of each row, (n,) int64 on its device, computed by the main process and sent to all."""
+    found = kmeans(rows, k, seed).labels.cpu() if processes.is_main else None
+    return processes.broadcast(found).to(rows.device)
 
 
 def _make_source(config: RunConfig, images: Images, embedder: Embedder, sets: Sets, processes: Processes) -> Source:
@@ -235,8 +248,25 @@ def _place(embedder: Embedder, method: Method, config: RunConfig, processes: Pro
         embedder.backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     if config.train == "all" and (on_gpu if config.compile is None else config.compile):
         # CUDA graphs: launching its kernels one by one would take the host as long as the GPU needs to run them. A
-        # graph writes its maps to the same memory at every replay; `Embedder` pools them at once into memory of their
-        # own, and torch replays none over what a pending backward pass needs: methods may call the backbone again.
+        # graph writes its maps to the same memory at every replay; `Embedder` pools them at once into separate memory,
+        # and torch replays none over what a pending backward pass needs: methods may call the backbone again.
         graphs = on_gpu and processes.count == 1 and config.grad_cache is None
         embedder.backbone.compile(dynamic=False, mode="reduce-overhead" if graphs else None)
         method.compile_parts()
+
+
+def keep_freed_memory() -> bool:
+    """Have the C library keep freed memory for the next step; whether it could be asked to (glibc).
+
+    Every training step allocates the same arrays and frees them. By default their pages return to the system and are
+    faulted in again one by one, which takes up to half the time of a step of a small network.
+    """
+    trim_threshold, mmap_threshold = -1, -3  # names of glibc's settings
+    always_accepted = 32 * 2**20  # the largest value that older versions of glibc accept
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):  # another C library
+        return False
+    large = 2**30
+    kept = mallopt(mmap_threshold, large) or mallopt(mmap_threshold, always_accepted)
+    return bool(kept and mallopt(trim_threshold, large))

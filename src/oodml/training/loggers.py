@@ -1,4 +1,4 @@
-"""Where a run's numbers go beside `metrics.jsonl`: TensorBoard, Weights & Biases, MLflow, one small interface."""
+"""Where a run's numbers are shown next to `metrics.jsonl`: the progress bar, TensorBoard, Weights & Biases, MLflow."""
 
 from __future__ import annotations
 
@@ -9,8 +9,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from rich.progress import Progress as Bar
+from rich.progress import TaskID
+
 from oodml._errors import OodmlError
 from oodml._files import atomic_file
+from oodml._progress import progress_bar
+from oodml.training.job import Job
+from oodml.training.progress import Progress
 
 
 class Logger(Protocol):
@@ -40,8 +46,8 @@ class WeightsAndBiases:
 
     def __init__(self, out: Path, config: Mapping[str, Any]) -> None:
         wandb = _module(self.module, "wandb")
-        known = _remembered(_id_file(out, "wandb"), lambda: uuid.uuid4().hex)
-        self.run = wandb.init(dir=str(out), name=out.name, id=known, config=dict(config), resume="allow")
+        run_id = _remembered(_id_file(out, "wandb"), lambda: uuid.uuid4().hex)
+        self.run = wandb.init(dir=str(out), name=out.name, id=run_id, config=dict(config), resume="allow")
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         self.run.log(dict(values), step=step)
@@ -78,7 +84,7 @@ _LOGGERS: dict[str, Callable[[Path, Mapping[str, Any]], Logger]] = {
 
 
 def check_installed(names: str | Iterable[str] | None) -> None:
-    """Raise for a package that is not installed, and say what to install; nothing is opened or written."""
+    """Raise if the package of a logger is not installed; nothing is opened or written."""
     for name in _listed(names):
         if module := getattr(_LOGGERS[name], "module", None):
             _module(module, name)
@@ -86,8 +92,8 @@ def check_installed(names: str | Iterable[str] | None) -> None:
 
 @contextlib.contextmanager
 def open_loggers(names: str | Iterable[str] | None, out: Path, config: Mapping[str, Any]) -> Iterator[list[Logger]]:
-    """The loggers by name, closed at the end; a service is to know the next run by another name if this one leaves no
-    checkpoint to go on from."""
+    """The loggers by name, closed at the end. A run that fails before its first checkpoint leaves no ID of a service
+    behind, so that the next run in its folder is a new one there."""
     try:
         with contextlib.ExitStack() as closing:
             loggers = []
@@ -102,6 +108,43 @@ def open_loggers(names: str | Iterable[str] | None, out: Path, config: Mapping[s
             with contextlib.suppress(OSError):  # not there, or something else is in it
                 out.rmdir()
         raise
+
+
+class Display:
+    """One line for a person (epoch, loss, speed, last scores, time left), and every number to the loggers."""
+
+    def __init__(self, loggers: list[Logger], bar: Bar | None = None, task: TaskID | None = None) -> None:
+        self.loggers, self.bar, self.task = loggers, bar, task
+        self._scores = ""
+
+    def show_steps(self, progress: Progress, epoch: int) -> None:
+        for logger in self.loggers:
+            logger.log(progress.step, {"loss": progress.last_loss, "images_per_second": progress.rates[-1]})
+        self._update(progress, epoch)
+
+    def show_evaluation(self, progress: Progress, epoch: int) -> None:
+        row = progress.history[-1]
+        for logger in self.loggers:
+            logger.log(row["step"], flat(row))
+        shown = [f"{side} {100 * row[side]['recall@1']:.1f}" for side in ("val", "test") if side in row]
+        self._scores = " · recall@1 " + ", ".join(shown)
+        self._update(progress, epoch)
+
+    def _update(self, progress: Progress, epoch: int) -> None:
+        if self.bar is not None and self.task is not None:
+            rate, loss = progress.rates[-1], progress.last_loss
+            text = f"epoch {epoch + 1}{self._scores} · loss {loss:.3f} · {rate:,.0f} img/s"
+            self.bar.update(self.task, completed=progress.step, description=text)
+
+
+@contextlib.contextmanager
+def open_display(job: Job, loggers: list[Logger], start: int) -> Iterator[Display]:
+    """A progress bar in the main process, unless the run is quiet."""
+    if job.config.quiet or not job.processes.is_main:
+        yield Display(loggers)
+        return
+    with progress_bar() as bar:
+        yield Display(loggers, bar, bar.add_task("Training", total=job.stop, completed=start))
 
 
 def _listed(names: str | Iterable[str] | None) -> Iterable[str]:
@@ -124,11 +167,11 @@ def flat(row: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _remembered(path: Path, create: Callable[[], str]) -> str:
-    """The name under which a service knows the run: a run that goes on after a stop is the same one there."""
+    """The ID of the run at a service, stored so that a resumed run is the same one there."""
     if not path.exists():
-        known = create()
+        run_id = create()
         with atomic_file(path) as temporary:
-            temporary.write_text(known, encoding="utf-8")
+            temporary.write_text(run_id, encoding="utf-8")
     return path.read_text(encoding="utf-8")
 
 

@@ -1,4 +1,4 @@
-"""How far a run is, what it has measured, and which evaluations are worth keeping."""
+"""The state of a run next to its weights: where it is, what it measured, and its best models so far."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from oodml._files import atomic_file
-from oodml.training.checkpoint import to_cpu
 
-SELECTED, BEST_ON_TEST = "selected", "best_on_test"
+SELECTED, LAST, BEST_ON_TEST = "selected", "last", "best_on_test"
 
 
 @dataclass
-class Kept:
+class BestEvaluation:
     """The best evaluation by one number, with its tensors in a file of its own."""
 
     step: int
@@ -31,7 +30,7 @@ class Kept:
 
 @dataclass
 class Progress:
-    """The state of a run beside its weights; plain data, so it goes into the checkpoint as it is."""
+    """Plain data, stored in the checkpoint as it is."""
 
     step: int = 0
     seconds: float = 0.0  # since the run was begun, over all its starts
@@ -39,13 +38,13 @@ class Progress:
     loss_sum: float = 0.0  # of the steps since the last evaluation
     loss_count: int = 0
     last_loss: float = math.nan  # mean of the last log line
-    rates: list[float] = field(default_factory=list)  # images a second, one a log line
+    rates: list[float] = field(default_factory=list)  # images per second, one per log line
     history: list[dict[str, Any]] = field(default_factory=list)
     untrained: dict[str, float] = field(default_factory=dict)
-    kept: dict[str, Kept] = field(default_factory=dict)
+    kept: dict[str, BestEvaluation] = field(default_factory=dict)
 
-    def note(self, losses: list[float], images: int, seconds: float) -> None:
-        """Take in what a log line read. Losses add up one by one, so where the lines fall does not change the sum."""
+    def add_losses(self, losses: list[float], images: int, seconds: float) -> None:
+        """Add the losses of a log line one by one, so that their sum does not depend on where log lines are."""
         for loss in losses:
             self.loss_sum += loss
         self.loss_count += len(losses)
@@ -53,8 +52,8 @@ class Progress:
         self.train_seconds += seconds
         self.rates.append(images / seconds)
 
-    def take_loss(self) -> float:
-        """The mean loss since the last evaluation."""
+    def take_mean_loss(self) -> float:
+        """The mean loss since the last evaluation; the count starts anew."""
         mean = self.loss_sum / self.loss_count
         self.loss_sum, self.loss_count = 0.0, 0
         return mean
@@ -73,15 +72,15 @@ class Progress:
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Progress:
-        kept = {name: Kept(**each) for name, each in state["kept"].items()}
+        kept = {name: BestEvaluation(**each) for name, each in state["kept"].items()}
         return cls(**{**state, "kept": kept})
 
 
-class Keeper:
-    """Keeps the tensors of the best evaluations: in memory until the next checkpoint, then in `kept/`.
+class BestModels:
+    """The tensors of the best evaluations: in memory until the next checkpoint, then in `kept/`.
 
-    A file carries its step in its name and is written before the checkpoint that mentions it; older ones go after
-    it. So whatever moment a run is killed, its checkpoint and the files it mentions belong together.
+    The name of a file has its step. New files are written before the checkpoint that names them, old ones removed
+    after it: whenever a run is killed, its checkpoint and the files it names belong together.
     """
 
     def __init__(self, folder: Path, progress: Progress) -> None:
@@ -89,10 +88,10 @@ class Keeper:
         self._pending: dict[str, dict[str, Tensor]] = {}
 
     def offer(self, name: str, value: float, step: int, epoch: float, tensors: Callable[[], dict[str, Tensor]]) -> None:
-        """Keep these tensors under `name` if `value` is better than what is kept there."""
+        """Keep these tensors under `name` if `value` is better than that of the tensors kept there."""
         best = self.progress.kept.get(name)
         if best is None or value > best.value:
-            self.progress.kept[name] = Kept(step, epoch, value, f"{name}-{step:07d}.safetensors")
+            self.progress.kept[name] = BestEvaluation(step, epoch, value, f"{name}-{step:07d}.safetensors")
             self._pending[name] = to_cpu(tensors())
 
     def tensors(self, name: str) -> dict[str, Tensor]:
@@ -106,7 +105,7 @@ class Keeper:
         return [partial(_write, self.folder / self.progress.kept[name].file, each) for name, each in pending.items()]
 
     def cleaning_job(self) -> Callable[[], None]:
-        """Removes what the checkpoint just written no longer mentions."""
+        """Removes the files that the checkpoint just written does not name."""
         wanted = {kept.file for kept in self.progress.kept.values()}
 
         def clean() -> None:
@@ -118,7 +117,7 @@ class Keeper:
 
 
 class Stopwatch:
-    """Seconds spent training, evaluations left out."""
+    """Seconds spent training, without evaluations."""
 
     def __init__(self) -> None:
         self.since = time.perf_counter()
@@ -127,6 +126,17 @@ class Stopwatch:
         now = time.perf_counter()
         seconds, self.since = now - self.since, now
         return seconds
+
+
+def to_cpu(value: Any) -> Any:
+    """A copy of nested dicts, lists and tensors on the CPU, independent of what training does next."""
+    if isinstance(value, Tensor):
+        return value.detach().to("cpu", copy=True)
+    if isinstance(value, dict):
+        return {key: to_cpu(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(to_cpu(each) for each in value)
+    return value
 
 
 def _write(path: Path, tensors: dict[str, Tensor]) -> None:

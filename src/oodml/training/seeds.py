@@ -1,4 +1,4 @@
-"""One seed a run, named child seeds for everything random; the global generators are never touched."""
+"""One seed per run and named child seeds for everything random; the global generators are never touched."""
 
 from __future__ import annotations
 
@@ -17,6 +17,6 @@ def reseed(generator: torch.Generator, seed: int, *names: object) -> torch.Gener
     """Start `generator` anew for a named purpose.
 
     The loop does so before every batch: what a step draws depends on the seed and the step alone, so a resumed run
-    draws what the run that was never stopped would have drawn, and no generator state needs saving.
+    draws the same numbers as an uninterrupted one, and no generator state is saved.
     """
     return generator.manual_seed(child_seed(seed, *names))

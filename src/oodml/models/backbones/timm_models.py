@@ -141,9 +141,7 @@ def unknown_backbone(name: str, registered: list[str]) -> OodmlError:
     """The error for a name that neither oodml nor timm knows: nearest matches of both."""
     candidates = list(dict.fromkeys([*registered, *import_timm().list_models()]))
     near = difflib.get_close_matches(str(name), candidates, n=4, cutoff=0.6)
-    near = near or difflib.get_close_matches(
-        str(name), registered, n=1, cutoff=0.5
-    )  # e.g. `itny`
+    near = near or difflib.get_close_matches(str(name), registered, n=1, cutoff=0.5)  # e.g. `itny`
     hint = f" Nearest matches: {', '.join(near)}." if len(near) > 1 else f" Did you mean {near[0]!r}?" if near else ""
     return OodmlError(
         f"Unknown backbone {name!r}.{hint} Registered: {', '.join(registered)}; any timm model name works too."

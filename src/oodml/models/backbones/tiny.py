@@ -6,8 +6,7 @@ from pathlib import Path
 
 from torch import nn
 
-from oodml.models import own_seed
-from oodml.models.backbones.base import Backbone, register_backbone
+from oodml.models.backbones.base import Backbone, own_seed, register_backbone
 from oodml.models.backbones.weights import find_weights, load_weights, read_weights
 
 _WIDTHS = (16, 32, 64)

@@ -166,9 +166,7 @@ def hub_options(name: str, config: dict[str, Any], offline_variant: int = 0) -> 
     The hub's client retries for most of a minute before it fails; one short request finds out first.
     """
     if not any(config.get(key) for key in ("hf_hub_id", "url", "file")):
-        raise OodmlError(
-            f"timm publishes no pretrained weights for {name!r}: give weights=FILE, or pretrained=False."
-        )
+        raise OodmlError(f"timm publishes no pretrained weights for {name!r}: give weights=FILE, or pretrained=False.")
     if not config.get("hf_hub_id") or _reachable():
         return {"pretrained": True}
     if cached := _cached_file(config):

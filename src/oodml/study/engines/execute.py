@@ -113,7 +113,7 @@ def _has_options(found: dict[str, Any] | None, run: PlannedRun) -> bool:
 
 
 def _few_shot(run: PlannedRun, store: Store, shots: int, device: str) -> None:
-    from oodml.training import few_shot
+    from oodml.adaptation import few_shot
 
     folder = store.fetch(run.id, TO_USE)
     data = shared_dataset(run.config.dataset)
@@ -137,7 +137,7 @@ def _is_transferred(held: dict[str, Any] | None, spec: DatasetSpec, run: Planned
 
 def _transfer(run: PlannedRun, store: Store, spec: DatasetSpec, device: str) -> None:
     """The run on the default test classes of another dataset, adapted to them too where the study adapts."""
-    from oodml.training.transfer import transfer, transfer_json
+    from oodml.adaptation.cross_dataset import transfer, transfer_json
 
     options: dict[str, Any] = {"metrics": run.config.metrics, "device": device, "quiet": True, **run.few_shot}
     folder, data = store.fetch(run.id, TO_USE), shared_dataset(spec)

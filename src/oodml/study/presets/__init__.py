@@ -20,13 +20,13 @@ import yaml
 
 from oodml._errors import OodmlError
 from oodml.data import list_batch_samplers, list_datasets
+from oodml.encoders import PUBLISHED
 from oodml.losses import list_losses, loss_record
 from oodml.methods import list_methods
 from oodml.miners import list_miners
 from oodml.models import list_backbones
 from oodml.recipes import grids
 from oodml.study.settings import StudyConfig, changed
-from oodml.training.pretrained import PUBLISHED
 
 HEADER = ("Reproduces", "Costs", "Expect")
 

@@ -1,8 +1,8 @@
 """Fine-tuning the last layers of one embedder to several small sets at once.
 
 Every set (an episode's support images) has its own copy of the layers; all copies are stacked, so one step of all
-episodes is one batched product, one batched loss and one optimiser step. Episodes share nothing but the kernels they
-are computed by: each has its own batches, draws and gradient, and comes out as it would alone.
+episodes is one batched product, one batched loss and one optimiser step. Each episode has its own batches, draws and
+gradient, so its result is the same as if it were computed alone.
 """
 
 from __future__ import annotations
@@ -27,14 +27,13 @@ from oodml.miners.distance import distance_weights
 from oodml.models.embedder import Embedder
 from oodml.training.seeds import child_seed, reseed
 
-LOWER, UPPER = 0.5, 1.4  # of distance mining, as `oodml.miners.distance` has them
+LOWER, UPPER = 0.5, 1.4  # of distance mining, as in `oodml.miners.distance`
 MARGIN = 0.2
-FEWEST = 4  # images of a support set: a batch has two images of two classes
 Parameters = dict[str, Tensor]
 
 
 class Support(NamedTuple):
-    """The support set of one episode: positions in the data set, and labels 0 .. classes - 1."""
+    """The support set of one episode: positions in the dataset, and labels 0 .. classes - 1."""
 
     positions: np.ndarray
     labels: np.ndarray
@@ -43,7 +42,7 @@ class Support(NamedTuple):
 class Draws(NamedTuple):
     """Everything random in the fine-tuning of E episodes for T steps, drawn before it starts."""
 
-    positions: np.ndarray  # (T, E, b) of the images in the data set
+    positions: np.ndarray  # (T, E, b) of the images in the dataset
     labels: Tensor  # (T, E, b)
     uniforms: Tensor  # (T, E, 2b) float64 in [0, 1): the miner's choice of a positive and of a negative
 
@@ -52,11 +51,8 @@ class Draws(NamedTuple):
         return len(self.labels)
 
 
-Inputs = Callable[[int], Tensor]  # step -> what the heads read, (E, b, D)
-
-
 def draw(supports: list[Support], steps: int, batch_size: int, seeds: list[int], device: torch.device) -> Draws:
-    """Batches of two images a class (SPC-2, whatever the shots, as published) and the miner's random numbers.
+    """Batches of two images per class (SPC-2 for any number of shots, as published) and the miner's random numbers.
 
     A batch is never larger than the support set, so that it need not hold an image twice.
     """
@@ -90,7 +86,7 @@ def last_layers(embedder: Embedder) -> Parameters:
 
 
 def stacked_embedding(embedder: Embedder, method: Method) -> Callable[[Parameters, Tensor], Tensor]:
-    """`(parameters stacked (E, …), inputs (E, n, D)) -> test embeddings (E, n, d)`, each episode by its own layers."""
+    """`(stacked parameters (E, …), inputs (E, n, D)) -> test embeddings (E, n, d)`: one set of layers each."""
 
     def one(parameters: Parameters, inputs: Tensor) -> Tensor:
         return method.test_embedding(functional_call(embedder, parameters, (inputs,)))
@@ -99,10 +95,10 @@ def stacked_embedding(embedder: Embedder, method: Method) -> Callable[[Parameter
 
 
 def margin_losses(embeddings: Tensor, labels: Tensor, uniforms: Tensor, beta: float) -> Tensor:
-    """Margin loss with distance mining of every episode by itself, (E, b, d), (E, b), (E, 2b) -> (E,).
+    """Margin loss with distance mining of every episode, (E, b, d), (E, b), (E, 2b) -> (E,).
 
-    Σ [d(a,p) − β + .2]₊ + [β − d(a,n) + .2]₊ over one mined triplet an anchor, divided by the active terms, as
-    `oodml.losses.margin` has it with `learn_beta=False`, and with the miner's choices given as `uniforms`.
+    Σ [d(a,p) − β + 0.2]₊ + [β − d(a,n) + 0.2]₊ over one mined triplet per anchor, divided by the active terms, as in
+    `oodml.losses.margin` with `learn_beta=False`; `uniforms` are the miner's random numbers.
     """
     unit = F.normalize(embeddings, dim=-1)
     positive, negative, found = _mined(unit.detach(), labels, uniforms)
@@ -117,7 +113,7 @@ def margin_losses(embeddings: Tensor, labels: Tensor, uniforms: Tensor, beta: fl
 def _mined(unit: Tensor, labels: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """A positive and a negative of every anchor, and whether it has both, (E, b) each.
 
-    The rows of all episodes' distance matrices are one list of rows to the miner's own functions.
+    The miner's own functions get the rows of all episodes' distance matrices as one list.
     """
     episodes, b, dim = unit.shape
     products = unit @ unit.mT
@@ -141,7 +137,7 @@ def _distances(unit: Tensor, partner: Tensor) -> Tensor:
 def fine_tune(
     embed: Callable[[Parameters, Tensor], Tensor],
     start: Parameters,
-    inputs: Inputs,
+    inputs: Callable[[int], Tensor],
     draws: Draws,
     beta: float,
     lr: float,
@@ -150,32 +146,33 @@ def fine_tune(
 ) -> Iterator[tuple[int, Parameters]]:
     """The layers, stacked (E, …), after each number of steps in `stops` (ascending; none: after the last step).
 
-    `start` is left as it is. Adam without weight decay. Whoever stops asking stops the fine-tuning.
+    `inputs(step)` is what the heads read, (E, b, D). `start` is not changed. Adam without weight decay. Fine-tuning
+    ends when no further number of steps is taken from the iterator.
     """
     episodes, wanted = draws.labels.shape[1], list(stops) or [draws.steps]
-    # Matrices lie transposed, (E, D, d): their gradients then come out of the product as they are stored, uncopied.
-    leaves = [_turned(value).repeat(episodes, *(1,) * value.ndim) for value in start.values()]
+    # Matrices are stored transposed, (E, D, d), the layout in which the product computes their gradients.
+    leaves = [_transposed(value).repeat(episodes, *(1,) * value.ndim) for value in start.values()]
     optimiser = torch.optim.Adam([leaf.requires_grad_() for leaf in leaves], lr=lr, fused=True)
     with stage(f"Adapting ({episodes} episodes, rate {lr:g})", wanted[-1], quiet) as advance:
         for step in range(wanted[-1]):
-            layers = {name: _turned(leaf, 1) for name, leaf in zip(start, leaves, strict=True)}
+            layers = {name: _transposed(leaf, 1) for name, leaf in zip(start, leaves, strict=True)}
             embeddings = embed(layers, inputs(step))
-            # The sum: each episode's gradient is that of its own loss, since no layer serves two of them.
+            # The sum: each episode's gradient is that of its own loss, since no two episodes share a layer.
             margin_losses(embeddings, draws.labels[step], draws.uniforms[step], beta).sum().backward()
             optimiser.step()
             optimiser.zero_grad(set_to_none=True)
             advance(1)
             if step + 1 in wanted:
-                yield step + 1, _found(start, leaves, lr)
+                yield step + 1, _finished(start, leaves, lr)
 
 
-def _found(start: Parameters, leaves: list[Tensor], lr: float) -> Parameters:
-    """The fine-tuned layers in the form of `start`, no longer tied to the leaves."""
+def _finished(start: Parameters, leaves: list[Tensor], lr: float) -> Parameters:
+    """The fine-tuned layers in the form of `start`, as copies."""
     if not all(bool(torch.isfinite(leaf).all()) for leaf in leaves):
         raise OodmlError(f"The fine-tuned layers are no longer finite: lower the learning rate, which was {lr:g}.")
-    return {name: _turned(leaf.detach().clone(), 1) for name, leaf in zip(start, leaves, strict=True)}
+    return {name: _transposed(leaf.detach().clone(), 1) for name, leaf in zip(start, leaves, strict=True)}
 
 
-def _turned(value: Tensor, leading: int = 0) -> Tensor:
+def _transposed(value: Tensor, leading: int = 0) -> Tensor:
     """A matrix (behind `leading` dimensions) transposed, a vector as it is."""
     return value.mT if value.ndim == 2 + leading else value

@@ -1,4 +1,4 @@
-"""The task of the shared embedding: triplets across classes, in the set-ups of Sharing Matters, table 8."""
+"""The shared task of the method `sharing`: triplets across classes, in the variants of Sharing Matters, table 8."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from oodml._errors import OodmlError, unknown_name
+from oodml._checks import require_choice
+from oodml._errors import OodmlError
 from oodml._sampling import choose, uniforms
 from oodml._tensors import same_class
 from oodml.losses import Loss, PairMaskLoss, TupleLoss
-from oodml.methods._base import Context
-from oodml.methods._objective import Spec, as_dict, check_objective, expand, make_objective
+from oodml.methods.base import Context
+from oodml.methods.objective import Spec, check_objective, expand, task_objective
 from oodml.miners.base import PairMiner, PartnerMiner, Partners, TripletMiner, Triplets
 from oodml.miners.distance import DistanceWeighted, check_range, distance_weights
 from oodml.miners.npair import one_a_row
@@ -28,7 +29,7 @@ NEGATIVES = 16  # of each anchor, for losses that look at several
 
 
 class Across(PartnerMiner):
-    """One triplet an anchor, its three samples from three different classes.
+    """One triplet per anchor, its three samples from three different classes.
 
     sampling "distance": a negative by the inverse density of its distance to the anchor, and a positive drawn uniformly
     or (`positive="distance"`) by that density too: the modes "standard" and "full" of the miner `shared`, whose `lower`
@@ -110,7 +111,7 @@ class SeveralAcross(PairMiner):
 
 @dataclass(frozen=True)
 class SharedTask:
-    """What the shared encoder is trained on; the options are those of the method `sharing`."""
+    """The task of the shared encoder; the options are those of the method `sharing`."""
 
     base: Spec
     triplets: str = "shared"
@@ -119,14 +120,10 @@ class SharedTask:
     upper: float | str | None = AS_BASE
 
     def check(self) -> None:
-        """Raise for an unknown value, and for a combination that has no form; reads no data."""
-        for option, value, valid in (
-            ("triplets", self.triplets, TRIPLETS),
-            ("sampling", self.sampling or SAMPLERS[0], SAMPLERS),
-            ("positive", self.positive, tuple(POSITIVES)),
-        ):
-            if value not in valid:
-                raise unknown_name(f"value of sharing's {option}:", value, valid)
+        """Raise for an unknown value and for an invalid combination; reads no data."""
+        require_choice("sharing", TRIPLETS, triplets=self.triplets)
+        require_choice("sharing", SAMPLERS, sampling=self.sampling or SAMPLERS[0])
+        require_choice("sharing", POSITIVES, positive=self.positive)
         if isinstance(self.upper, str) and self.upper != AS_BASE:
             raise OodmlError(
                 f"upper is a distance, None (no cut) or {AS_BASE!r} (that of the base), got {self.upper!r}."
@@ -139,7 +136,7 @@ class SharedTask:
         ):
             raise OodmlError(
                 f"triplets={self.triplets!r} with {sampling=} and positive={self.positive!r} makes triplets, and "
-                f"{type(kind).__name__} looks at several pairs of an anchor: use triplets='shared' or 'groups' and the "
+                f"{type(kind).__name__} uses several pairs per anchor: use triplets='shared' or 'groups' and the "
                 "default sampling and positive, or a triplet loss."
             )
         if self.positive == "distance" and (self.triplets in ("groups", "min-dap") or sampling != "distance"):
@@ -151,8 +148,8 @@ class SharedTask:
     def objective(self, context: Context, dim: int, groups: int = 0) -> Loss:
         """The base loss on triplets across classes, or between `groups` given as labels.
 
-        A loss without mined tuples (proxies) has no form for them: a triplet loss on squared distances (the paper's
-        eq. 1) in its place. Losses over pairs see several negatives; between groups they mine as they always do.
+        A loss without mined tuples (proxies) is replaced by a triplet loss on squared distances (the paper's eq. 1).
+        Losses over pairs get several negatives; between groups they keep their own miner.
         """
         kind = self._base_loss()
         sampling, (lower, upper) = self._sampling(kind), self._range(kind)
@@ -170,7 +167,7 @@ class SharedTask:
         return task_objective(self.base, miner, context, dim, {"name": "triplet", "squared": True})
 
     def _base_loss(self) -> Loss:
-        """A small copy of the base loss."""
+        """A small instance of the base loss."""
         return check_objective(expand(self.base))
 
     def _sampling(self, kind: Loss) -> str:
@@ -187,11 +184,3 @@ class SharedTask:
         miner = getattr(miner, "base", miner)  # what rho wraps
         lower, upper = (miner.lower, miner.upper) if isinstance(miner, DistanceWeighted) else (LOWER, UPPER)
         return lower, upper if isinstance(self.upper, str) else self.upper
-
-
-def task_objective(base: Spec, miner: Any, context: Context, dim: int, instead_of_proxies: Spec = "triplet") -> Loss:
-    """The base loss on tuples of another `miner`; a triplet loss where the base takes no mined tuples (proxies)."""
-    options = {key: value for key, value in expand(base).items() if key != "miner"}
-    if not isinstance(check_objective(options), TupleLoss):
-        options = as_dict(instead_of_proxies)
-    return make_objective({**options, "miner": miner}, context, dim)

@@ -1,4 +1,4 @@
-"""What a method is: the way a batch becomes a loss."""
+"""`Method`, the way a batch becomes a loss; the `Batch` and the `Context` it is given."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from oodml.losses import Loss
 from oodml.models.embedder import Embedder, Outputs, Pooled
 from oodml.models.heads import Head
 
-# What `torch.compile` is told about objectives. A backward pass that is handed a tensor and a view of it may be written
-# over the one before it has read the other (torch 2.13 and before), so nothing is written over: batches are small.
+# Options of `torch.compile` for objectives. With a tensor and a view of it as inputs, a compiled backward pass may
+# overwrite one before it has read the other (torch 2.13 and before), so buffers are not reused; batches are small.
 COMPILED_OBJECTIVE: dict[str, Any] = {
     "dynamic": False,
     "options": {"inplace_buffers": False, "allow_buffer_reuse": False},
@@ -27,7 +27,7 @@ Teacher = str | Mapping[str, str]  # a finished run: its folder, or {"run": ID} 
 
 @dataclass(frozen=True)
 class Context:
-    """What a run knows and a method may need to build its losses."""
+    """What a method may need to build its losses."""
 
     num_classes: int
     embedding_dim: int  # size at test time
@@ -46,7 +46,7 @@ class Context:
 @dataclass(frozen=True)
 class Batch:
     """One batch. With several processes `inputs` is this process's share and the embedder gathers the features,
-    so that losses and miners always see the whole batch, whose labels these are."""
+    so that losses and miners always see the whole batch, to which `labels` belong."""
 
     inputs: Tensor  # images (b / processes, 3, h, w) in [0, 1], or cached pooled features (b / processes, D)
     labels: Tensor  # (b,) int64, 0 .. num_classes - 1, on the device
@@ -56,33 +56,33 @@ class Batch:
 
 
 class Method(nn.Module):
-    """Heads, losses and whatever else turns a batch into a number to minimise.
+    """Heads, losses and everything else that turns a batch into a number to minimise.
 
-    Life: `__init__(**options)` checks the options and reads no data; `check` refuses what a run cannot do; `heads`
-    says which heads the embedder needs; `setup` builds losses and other modules once the number of classes is known;
-    `connect` shows the embedder to a method that copies parts of it. A step draws `batches_per_step` batches, and each
-    is one call of `loss`, one backward pass and one update (parameters that took no part have no gradient and stay
-    put); `after_step` then does the method's own bookkeeping: a momentum encoder, a step of an extra optimiser. An
-    epoch shows every image to each turn: with two batches a step it has as many steps as with one, twice the updates.
+    The order of calls: `__init__(**options)` checks the options and reads no data; `check` raises for what a run cannot
+    do; `setup` builds losses and other modules, once the number of classes is known; `heads` names the heads of the
+    embedder; `connect` gives the embedder to a method that copies parts of it. A step draws `batches_per_step` batches,
+    and each is one call of `loss`, one backward pass and one update (parameters without a gradient do not change);
+    `after_step` then updates what the method keeps itself: a momentum encoder, an extra optimiser. An epoch uses every
+    image once per turn: with two batches per step it has as many steps as with one, and twice the updates.
 
-    Most methods write `features_loss`, the part after the backbone: another method can then wrap them and share one
-    pass of the backbone with them. One that cannot be written so replaces `loss`, and cannot be wrapped.
+    Most methods implement `features_loss`, the part after the backbone, so that another method can wrap them and share
+    one pass of the backbone with them. A method that overrides `loss` instead cannot be wrapped.
 
-    State that must survive a resume belongs in parameters and buffers; randomness comes from `Context.generator`.
+    State that is needed to resume belongs in parameters and buffers; random numbers come from `Context.generator`.
     """
 
     batches_per_step: int = 1
     needs_images: bool = False  # True: cannot work from cached features
-    mixable: bool = True  # False: looks at more of a batch than features and labels, which cannot be mixed with others
+    mixable: bool = True  # False: uses more of a batch than features and labels, so `mixup` cannot wrap it
     context: Context
 
     def check(self, embedding_dim: int, train: str) -> None:
-        """Raise for a size or a depth of training that the method cannot serve; called before any data is read."""
+        """Raise for an embedding size or a depth of training that the method does not support; reads no data."""
         if train == "head" and self.needs_images:
-            raise OodmlError(f"{self.describe()} needs the images themselves, and train='head' has only features.")
+            raise OodmlError(f"{self.describe()} needs images, and train='head' has only features: use train='all'.")
 
     def describe(self) -> str:
-        """How an error message calls the method."""
+        """The method in error messages."""
         return f"The method {type(self).__name__.lower()!r}"
 
     def heads(self, feature_dim: int) -> dict[str, Head]:
@@ -94,15 +94,15 @@ class Method(nn.Module):
         self.context = context
 
     def connect(self, embedder: Embedder) -> None:
-        """Copy what the method needs of the embedder, before it moves to the device or is compiled; as `setup` runs."""
+        """Copy what the method needs of the embedder; called after `setup`, before it is moved or compiled."""
 
     def batch_labels(self, turn: int) -> Tensor | None:
         """The labels (n,) of the training images by which the batches of a turn are composed; None: their classes.
-        Asked for at the start of every epoch, and when a run is resumed; must follow from parameters and buffers."""
+        Called at the start of every epoch and when a run is resumed; must depend on parameters and buffers only."""
         return None
 
     def inputs(self, batch: Batch, step: int) -> Tensor:
-        """What the backbone is shown."""
+        """The input of the backbone."""
         return batch.inputs
 
     def loss(self, batch: Batch, embedder: Embedder, step: int) -> Tensor:
@@ -110,25 +110,25 @@ class Method(nn.Module):
         return self.features_loss(embedder.pool(self.inputs(batch, step)), batch, embedder, step)
 
     def features_loss(self, pooled: Pooled, batch: Batch, embedder: Embedder, step: int) -> Tensor:
-        """The loss on the pooled features of `inputs`, whoever computed them."""
+        """The loss on the pooled features of `inputs`."""
         raise NotImplementedError
 
     def compile_parts(self) -> None:
-        """Compile what a step spends its kernel launches on; the losses, unless a method knows better."""
+        """Compile the parts of a step that launch many small kernels: the losses, unless a method overrides this."""
         for module in self.modules():
             if isinstance(module, Loss):
                 module.compile(**COMPILED_OBJECTIVE)
 
     def test_embedding(self, outputs: Outputs) -> Tensor:
-        """The embedding users get, (b, embedding_dim), on the sphere where the method's loss is."""
+        """The embedding at test time, (b, embedding_dim); of unit length if the method's loss normalises."""
         raise NotImplementedError
 
     def watched(self, outputs: Outputs) -> dict[str, Tensor]:
-        """Other embeddings (b, d), by name, whose scores stand beside those of the test embedding in the history."""
+        """Other embeddings (b, d), by name, whose scores are added to the history."""
         return {}
 
     def facts(self) -> dict[str, float]:
-        """Numbers of the method's own for the history, asked for at every evaluation."""
+        """The method's own numbers for the history, read at every evaluation."""
         return {}
 
     def param_groups(self, base_lr: float) -> list[dict[str, Any]]:
@@ -136,7 +136,7 @@ class Method(nn.Module):
         return []
 
     def extra_optimisers(self) -> list[torch.optim.Optimizer]:
-        """Optimisers that the method steps itself; the run saves and restores them."""
+        """Optimisers that the method steps itself; checkpoints include them."""
         return []
 
     def on_epoch_start(self, epoch: int, embedder: Embedder, features: Callable[[], tuple[Pooled, Tensor]]) -> None:

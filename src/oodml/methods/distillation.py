@@ -1,8 +1,8 @@
 """Relational distillation: make one space relate the samples of a batch as another does (Roth et al. 2021, S2SD).
 
 A relation is the matrix S (b, b) of cosine similarities of a batch. All functions take source and target relations
-with any leading dimensions, (..., b, b), and return one number for each, (...,), so that every branch is distilled in
-one call. Gradients flow into whatever is not detached by the caller.
+with any leading dimensions, (..., b, b), and return one number for each, (...,), so that all branches are distilled in
+one call. The caller detaches what shall have no gradient.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ GAMMA = 50.0  # the weight of distillation; the papers take 5 on SOP
 
 
 def check_strength(gamma: float, temperature: float) -> None:
-    """Raise for a weight or a temperature that makes no sense."""
+    """Raise for an invalid weight or temperature."""
     if not temperature > 0 or not gamma >= 0:  # so that NaN is refused too
         raise OodmlError(f"Distillation needs temperature > 0 and gamma >= 0, got {temperature} and {gamma}.")
 

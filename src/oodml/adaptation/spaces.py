@@ -1,7 +1,7 @@
 """The spaces inside a finished run: the generalisation gap of each, and neighbours across classes in them.
 
 Sharing Matters compares, on train and on test classes, the embeddings that a run trained, the features below them, and
-an embedding whose weights are drawn anew (table 5), and looks at neighbours that are of another class (figure 3).
+an embedding whose weights are drawn anew (table 5), and shows neighbours of another class (figure 3).
 """
 
 from __future__ import annotations
@@ -13,22 +13,20 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from oodml._errors import OodmlError, unknown_name
 from oodml.config import RunConfig
-from oodml.data import Dataset, Images, load_dataset, load_images
+from oodml.data import Dataset, load_dataset
 from oodml.evaluation import evaluate
 from oodml.models import extract_features, own_seed
 from oodml.models.embedder import Embedder, Outputs
 from oodml.models.heads import make_head
+from oodml.training.data import FeatureSource, ImageSource, Source, choose_sets, choose_split, open_images
 from oodml.training.distributed import Processes
-from oodml.training.embedding import TrainedEmbedder, load_embedder
-from oodml.training.result import check_own_pictures, load_result
-from oodml.training.scoring import embed
+from oodml.training.embedder import TrainedEmbedder, load_embedder
+from oodml.training.result import check_same_images, load_result
+from oodml.training.scoring import embed, normalised_features
 from oodml.training.seeds import child_seed
-from oodml.training.sets import choose_sets, choose_split
-from oodml.training.sources import FeatureSource, ImageSource, Source
 
 SIDES = ("train", "test")
 EMBEDDING, FEATURES, RESET = "embedding", "features", " (weights drawn anew)"
@@ -40,23 +38,23 @@ class Spaces:
 
     rows: dict[str, Tensor]
     labels: np.ndarray
-    indices: np.ndarray  # positions in the data set
-    dataset: Dataset  # without the pictures that could not be read
+    indices: np.ndarray  # positions in the dataset
+    dataset: Dataset  # without the images that could not be read
 
 
 def run_spaces(
     run: str | Path, side: str = "test", dataset: Dataset | None = None, reset: bool = False, device: str = "cpu"
 ) -> Spaces:
-    """The test embedding, the spaces its method watches (φ and φ* of `sharing`) and the pooled, normalised features.
+    """The test embedding, the other spaces its method reports (φ and φ* of `sharing`), the pooled, normalised features.
 
-    `reset` draws the weights of all heads anew: what is left of each embedding is what the features below it know.
+    `reset` draws the weights of all heads anew: the embeddings then have no information beyond the features below them.
     """
     if side not in SIDES:
         raise unknown_name("side", side, SIDES)
     trained, config = load_embedder(run, device), RunConfig.of_run(run)
-    images = load_images(dataset if dataset is not None else load_dataset(config.dataset), trained.device)
+    images = open_images(dataset if dataset is not None else load_dataset(config.dataset), trained.device)
     found = images.dataset
-    check_own_pictures(load_result(run), found)
+    check_same_images(load_result(run), found)
     sets = choose_sets(found, choose_split(found, config.split), hold_out=config.selection == "val")
     indices = sets.fit if side == "train" else sets.test
     if reset:
@@ -68,7 +66,7 @@ def run_spaces(
         widths.update({name: space.shape[1] for name, space in spaces.items()})
         return torch.cat(list(spaces.values()), dim=1)
 
-    source = _cached_features(trained, found) if config.train == "head" else _pictures(trained, images)
+    source = _cached_features(trained, found) if config.train == "head" else ImageSource(images, size=trained.input)
     rows = embed(trained.embedder, read, source, indices, Processes(device=trained.device), 128).cpu()
     parts = dict(zip(widths, rows.split(list(widths.values()), dim=1), strict=True))
     return Spaces(parts, found.labels[indices], indices, found)
@@ -79,14 +77,15 @@ def generalisation_gap(
 ) -> list[dict[str, Any]]:
     """Table 5: for each space of a run its size, its score on train and on test classes, and the gap between them.
 
-    The train classes are those the run was fitted on. A gap of −.1 means ten points less on classes not seen.
+    The train classes are those the run was fitted on. A gap of −0.1 means ten points less on unseen classes.
     """
+    dataset = dataset if dataset is not None else load_dataset(RunConfig.of_run(run).dataset)
     found: dict[str, dict[str, Any]] = {}
     for reset in (False, True):
         for side in SIDES:
             spaces = run_spaces(run, side, dataset, reset, device)
             for name, rows in spaces.rows.items():
-                if reset and name == FEATURES:  # they lie below the heads
+                if reset and name == FEATURES:  # they do not depend on the heads
                     continue
                 row = found.setdefault(name + RESET * reset, {"space": name + RESET * reset, "dim": rows.shape[1]})
                 row[side] = float(evaluate(rows, spaces.labels, [metric])[metric])
@@ -98,7 +97,7 @@ def neighbours_across_classes(
 ) -> dict[str, list[list[tuple[int, float]]]]:
     """Figure 3: for each space and query the k nearest images of *another* class, (place, distance), nearest first.
 
-    `queries` are places in `spaces`; so are the neighbours. `spaces.indices[places]` gives images of the data set.
+    `queries` are places in `spaces`; so are the neighbours. `spaces.indices[places]` are positions in the dataset.
     """
     labels = torch.from_numpy(spaces.labels)
     chosen = torch.from_numpy(np.asarray(queries, dtype=np.int64))
@@ -114,12 +113,8 @@ def neighbours_across_classes(
     return nearest
 
 
-def _pictures(trained: TrainedEmbedder, images: Images) -> Source:
-    return ImageSource(images, size=trained.input)
-
-
 def _cached_features(trained: TrainedEmbedder, dataset: Dataset) -> Source:
-    """The features that a run of heads alone was trained on: they are in the cache, no picture is looked at again."""
+    """The features on which a run with train="head" was trained; they are in the cache."""
     embedder = trained.embedder
     pooling = "avg+max" if embedder.needs_max else "avg"
     features = extract_features(dataset, embedder.backbone, size=trained.input, pooling=pooling, device=trained.device)
@@ -130,7 +125,7 @@ def _spaces_of(trained: TrainedEmbedder, outputs: Outputs) -> dict[str, Tensor]:
     return {
         EMBEDDING: trained.method.test_embedding(outputs),
         **trained.method.watched(outputs),
-        FEATURES: F.normalize(outputs.features.avg, dim=1),
+        FEATURES: normalised_features(outputs),
     }
 
 

@@ -1,6 +1,6 @@
 """Adversarial decorrelation of embeddings (Milbich et al. 2020, Sharing Matters, eq. 2 and 3; DiVA).
 
-A regressor learns to predict one embedding from another; reversed gradients teach the embeddings to prevent it.
+A regressor is trained to predict one embedding from another; reversed gradients train the embeddings against it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class _Reversed(torch.autograd.Function):
 
 
 def reverse(x: Tensor) -> Tensor:
-    """The same values; the gradient changes its sign on the way back."""
+    """The same values; the gradient has the opposite sign."""
     return _Reversed.apply(x)
 
 

@@ -1,4 +1,4 @@
-"""A method around another one: everything is the inner method's, until the wrapper says otherwise."""
+"""The base of methods that wrap another one: every call goes to the inner method unless a subclass overrides it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from oodml._errors import OodmlError
-from oodml.methods import make_method, method_spec
-from oodml.methods._base import Batch, Context, Method
-from oodml.methods._objective import Spec
+from oodml.methods.base import Batch, Context, Method
+from oodml.methods.objective import Spec
+from oodml.methods.registry import make_method, method_spec
 from oodml.models.embedder import Embedder, Outputs, Pooled
 from oodml.models.heads import Head
 
@@ -24,8 +24,8 @@ class Wrapper(Method):
         self.inner = make_method(base)
         if type(self.inner).features_loss is Method.features_loss:
             raise OodmlError(
-                f"{self.describe()} shares the features of its base, and {method_spec(base)['name']!r} keeps its "
-                "backbone pass to itself (it has no features_loss)."
+                f"{self.describe()} shares the features of its base, and {method_spec(base)['name']!r} cannot be "
+                "wrapped: it overrides loss instead of features_loss."
             )
         self.batches_per_step = self.inner.batches_per_step
         self.needs_images = self.inner.needs_images

@@ -1,7 +1,7 @@
-"""Few-shot adaptation: what a handful of labelled images of the test classes is worth (ooDML, section 4.4).
+"""Few-shot adaptation: the gain from a few labelled images of the test classes (ooDML, section 4.4).
 
-A trained embedder is fine-tuned, last layers only, on the support images of an episode, and asked for the query
-images before and after. The run on disk is never changed.
+The last layers of a trained embedder are fine-tuned on the support images of an episode, and the query images are
+scored before and after. The run on disk is never changed.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from typing import Any
 import numpy as np
 
 from oodml._errors import OodmlError
+from oodml.adaptation.episodes import Episodes, FitOptions
+from oodml.adaptation.result import EpisodeScore, FewShot, over_episodes
+from oodml.adaptation.target import Target, read_target
+from oodml.adaptation.validation import PUBLISHED_LR, choose_steps
 from oodml.data import Dataset
 from oodml.evaluation import check_metrics
 from oodml.losses.margin import Margin
 from oodml.methods import Method
 from oodml.training import distributed
-from oodml.training.choosing import PUBLISHED_LR, choose
-from oodml.training.episodes import Episodes, Way
-from oodml.training.few_shot_result import EpisodeScore, FewShot, over_episodes
-from oodml.training.target import Target, read_target
 
 METRICS = ("recall@1", "map@1000")
 AUTO = "auto"
-BETA = 1.2  # for runs without a margin loss of their own
+BETA = 1.2  # for runs without a margin loss
 SHOTS, STEPS = (2, 5, 10), (1000, 1500, 2000)
 
 
@@ -53,23 +53,23 @@ def few_shot(
 ) -> FewShot:
     """Adapt a finished run to `shots` images of every test class, and score the other images before and after.
 
-    Frozen backbone; the last linear layer of every head that serves at test time is fine-tuned with margin loss and
-    distance mining, β fixed at the value the run started from, Adam without weight decay, batches of two images a
-    class. How far to go is chosen on episodes of the classes the run held out for validation; as published, it is 1e-4
-    (ten times the papers' rate of training) for 1,000, 1,500 and 2,000 steps for 2, 5 and 10 shots (in proportion in
-    between): `lr=1e-4`. Nothing is ever selected on the target's queries.
+    Frozen backbone; the last linear layer of every head that is used at test time is fine-tuned with margin loss and
+    distance mining, β fixed at the value the run started from, Adam without weight decay, batches of two images per
+    class. Rate and number of steps are chosen on episodes of the classes the run held out for validation. The published
+    ones (`lr=1e-4`) are ten times the papers' rate of training and 1,000, 1,500 and 2,000 steps for 2, 5 and 10 shots,
+    interpolated in between. Nothing is ever selected on the target's queries.
 
     Args:
         run: folder of a finished run; nothing in it is changed (`save_few_shot` stores a result there).
-        split: a Split, a file of one, or "default"; None: the run's own. Its episodes are used; where it has none of
-            these shots they are drawn on the spot, and a note says so.
-        dataset: another data set than the run's, to adapt to (cross-data-set transfer).
-        lr: "auto" chooses rate and number of steps as said above (a run without validation classes of its own takes the
-            published ones, and a note says so); a number is taken as it is.
+        split: a Split, a file of one, or "default"; None: the run's own. Its episodes are used; if it has none of these
+            shots, they are drawn, and a note says so.
+        dataset: another dataset than the run's, to adapt to (cross-dataset transfer).
+        lr: a number, or "auto" to choose rate and number of steps as above. A run without validation classes then takes
+            the published ones, and a note says so.
         steps: replaces the published number of steps; with "auto" it is the largest one tried.
         beta, batch_size: replace the values above.
-        views: augmented views of every image, computed once, that training draws from beside the evaluation view;
-            None: as many as the run has.
+        views: augmented views of every image, computed once, from which training draws in addition to the evaluation
+            view; None: as many as the run has.
         exact: fresh augmentations through the backbone at every step instead, as published; far slower.
         batched: all episodes as one computation; False: one after the other, for the same numbers in more time.
         seed: of batches, mining and augmentation.
@@ -112,17 +112,17 @@ def few_shots(
 
     `options` are the other ones of `few_shot`.
     """
-    wish = Wish(episodes=episodes, quiet=quiet, **options)
+    checked = AdaptOptions(episodes=episodes, quiet=quiet, **options)
     for each in shots:
-        at_least("shots", each, 1)
+        check_at_least("shots", each, 1)
     target = read_target(run, split, dataset, distributed.join(device).device, quiet)
     targets = [target.with_episodes(each, episodes) for each in shots]
-    return [_adapt(*each, wish) for each in zip(targets, shots, strict=True)]
+    return [adapt(*each, checked) for each in zip(targets, shots, strict=True)]
 
 
 @dataclass(frozen=True)
-class Wish:
-    """What is asked of an adaptation, whatever the run and the number of shots; checked when it is made."""
+class AdaptOptions:
+    """The options of `few_shot` that do not depend on the run or the number of shots, checked."""
 
     episodes: int
     quiet: bool = False
@@ -137,10 +137,10 @@ class Wish:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        at_least("episodes", self.episodes, 1)
-        at_least("steps", self.steps, 1)
-        at_least("batch_size", self.batch_size, 4)
-        at_least("views", self.views, 0)
+        check_at_least("episodes", self.episodes, 1)
+        check_at_least("steps", self.steps, 1)
+        check_at_least("batch_size", self.batch_size, 4)
+        check_at_least("views", self.views, 0)
         if self.exact and self.views is not None:
             raise OodmlError("views are computed once, and exact draws fresh ones a step: give one or the other.")
         if self.lr != AUTO and not (isinstance(self.lr, Real) and 0 < self.lr < float("inf")):
@@ -149,10 +149,10 @@ class Wish:
             )
         check_metrics(self.metrics)
 
-    def way(self, target: Target) -> Way:
-        """How the support sets of a target are fitted: what was left open is as the run had it."""
+    def for_run(self, target: Target) -> FitOptions:
+        """How the support sets of a target are fitted: options left open are those of the run."""
         views = int(target.config.views or 0) if self.views is None else self.views
-        return Way(
+        return FitOptions(
             beta=start_boundary(target.trained.method) if self.beta is None else self.beta,
             batch_size=self.batch_size,
             views=0 if self.exact else views,
@@ -161,42 +161,42 @@ class Wish:
         )
 
 
-def at_least(name: str, value: int | None, least: int) -> None:
+def check_at_least(name: str, value: int | None, least: int) -> None:
     if value is not None and (not isinstance(value, Integral) or value < least):
         raise OodmlError(f"{name} must be at least {least}, got {value!r}.")
 
 
-def _adapt(target: Target, shots: int, wish: Wish) -> FewShot:
+def adapt(target: Target, shots: int, options: AdaptOptions) -> FewShot:
+    """Few-shot adaptation of a run to its target, whose split has the episodes."""
     began = time.perf_counter()
-    way, episodes = wish.way(target), wish.episodes
-    longest = round(float(np.interp(shots, SHOTS, STEPS))) if wish.steps is None else wish.steps
-    rate, steps, told = _decide(target, shots, longest, wish.lr, way, wish.quiet)
-    asked = Episodes.read(target, shots, episodes, way, wish.quiet)
-    zero = asked.scores(wish.metrics, range(episodes), None)
+    fit, episodes = options.for_run(target), options.episodes
+    longest = round(float(np.interp(shots, SHOTS, STEPS))) if options.steps is None else options.steps
+    rate, steps, chosen, notes = _rate_and_steps(target, shots, longest, options, fit)
+    asked = Episodes.read(target, shots, episodes, fit, options.quiet)
+    zero = asked.scores(options.metrics, range(episodes), None)
     few = []
-    for group in [range(episodes)] if wish.batched else [range(i, i + 1) for i in range(episodes)]:
-        layers = next(asked.adapted(group, rate, [steps], wish.quiet))[1] if steps else None
-        few += asked.scores(wish.metrics, group, layers)
-    facts = {**target.facts, "shots": shots, "episodes": episodes, "steps": steps, "lr": rate, **way._asdict()}
-    facts["notes"] += told.pop("notes")
-    about = {**facts, **told, "seconds": round(time.perf_counter() - began, 2)}
+    for group in [range(episodes)] if options.batched else [range(i, i + 1) for i in range(episodes)]:
+        layers = next(asked.adapted(group, rate, [steps], options.quiet))[1] if steps else None
+        few += asked.scores(options.metrics, group, layers)
+    about = {**target.facts, "shots": shots, "episodes": episodes, "steps": steps, "lr": rate, **fit._asdict()}
+    about |= {"notes": [*about["notes"], *notes], "chosen": chosen, "seconds": round(time.perf_counter() - began, 2)}
     return FewShot(_over_episodes(zero), _over_episodes(few), about)
 
 
-def _decide(
-    target: Target, shots: int, longest: int, lr: float | str, way: Way, quiet: bool
-) -> tuple[float, int, dict[str, Any]]:
-    """Rate and number of steps, and what to tell of them: `notes` for a reader, `chosen` for what was tried."""
-    if not isinstance(lr, str):
-        return lr, longest, {"chosen": None, "notes": []}
-    cached = way._replace(exact=False, views=int(target.config.views or 0)) if way.exact else way
-    found = choose(target, shots, longest, cached, quiet)
+def _rate_and_steps(
+    target: Target, shots: int, longest: int, options: AdaptOptions, fit: FitOptions
+) -> tuple[float, int, dict[str, Any] | None, list[str]]:
+    """Rate and number of steps, what was tried to choose them, and notes for a reader."""
+    if not isinstance(options.lr, str):
+        return options.lr, longest, None, []
+    cached = fit._replace(exact=False, views=int(target.config.views or 0)) if fit.exact else fit
+    found = choose_steps(target, shots, longest, cached, options.quiet)
     if isinstance(found, str):
         note = (
             f"The papers' rate {PUBLISHED_LR:g} and {longest} steps were taken: nothing could be chosen, since {found}."
         )
-        return PUBLISHED_LR, longest, {"chosen": None, "notes": [note]}
-    return found.lr, found.steps, {"chosen": found.to_json(), "notes": [found.note]}
+        return PUBLISHED_LR, longest, None, [note]
+    return found.lr, found.steps, found.to_json(), [found.note]
 
 
 def _over_episodes(scores: Sequence[Mapping[str, float]]) -> dict[str, EpisodeScore]:

@@ -1,4 +1,4 @@
-"""What few-shot adaptation found: scores over episodes, before and after, and their place in a run's folder."""
+"""The result of few-shot adaptation: scores over episodes, before and after, and their file in a run's folder."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class EpisodeScore(NamedTuple):
 class FewShot(dict[str, dict[str, EpisodeScore]]):
     """{"zero": {metric: EpisodeScore}, "few": {...}}: before and after adaptation, on the same query images.
 
-    `about` says how it was made: shots, episodes, steps, lr, beta, data set, split, seconds, and `notes` for a reader.
+    `about` is how it was made: shots, episodes, steps, lr, beta, dataset, split, seconds, and `notes` for a reader.
     """
 
     def __init__(self, zero: dict[str, EpisodeScore], few: dict[str, EpisodeScore], about: dict[str, Any]) -> None:
@@ -38,7 +38,7 @@ class FewShot(dict[str, dict[str, EpisodeScore]]):
         return self.about["notes"]
 
     def gain(self, metric: str = "recall@1") -> EpisodeScore:
-        """few − zero. An episode's two values are of the same images, so the interval is that of their difference."""
+        """few − zero, per episode: both values are of the same images, so the interval is that of their difference."""
         pairs = zip(self["few"][metric].per_episode, self["zero"][metric].per_episode, strict=True)
         return over_episodes([few - zero for few, zero in pairs])
 

@@ -1,4 +1,4 @@
-"""From the spec of an objective (a name or a dict) to a loss module: the one place where methods build their losses."""
+"""Build losses for methods, from a specification: a name, or a dict with the name and options."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from oodml._errors import OodmlError
-from oodml.losses import Loss, PaperRate, loss_record, make_loss
+from oodml.losses import Loss, PaperRate, TupleLoss, loss_record, make_loss
 from oodml.losses.crossbatch import CrossBatch
-from oodml.methods._base import Context
+from oodml.methods.base import Context
 
 Spec = str | Mapping[str, Any]
 
@@ -20,7 +20,7 @@ P_SWITCH = 0.3  # between the papers' values, 0.15 to 0.4 by dataset (oodml.reci
 
 
 def as_dict(spec: Spec, what: str = "loss") -> dict[str, Any]:
-    """A spec as a dict with `name`."""
+    """A specification as a dict with `name`."""
     if isinstance(spec, str):
         return {"name": spec}
     if isinstance(spec, Mapping) and isinstance(spec.get("name"), str):
@@ -29,7 +29,7 @@ def as_dict(spec: Spec, what: str = "loss") -> dict[str, Any]:
 
 
 def expand(spec: Spec) -> dict[str, Any]:
-    """The spec as a plain loss with its miner: {"name": "rho", ...} becomes its base with a rho miner."""
+    """The specification as a loss with its miner: {"name": "rho", ...} becomes its base with a rho miner."""
     options = as_dict(spec)
     if options["name"] != "rho":
         return options
@@ -38,9 +38,7 @@ def expand(spec: Spec) -> dict[str, Any]:
         raise OodmlError(f"The objective 'rho' takes base and p_switch, not {', '.join(sorted(unknown))}.")
     base = as_dict(options.get("base", "margin"), "base")
     if base["name"] not in RHO_BASES:
-        raise OodmlError(
-            f"rho works on losses over mined triplets: {', '.join(RHO_BASES)}; it has no form for {base['name']!r}."
-        )
+        raise OodmlError(f"rho needs a loss over mined triplets ({', '.join(RHO_BASES)}), got {base['name']!r}.")
     if base["name"] == "margin":
         base.setdefault("beta", RHO_BETA)
     inner = base.pop("miner", None) or loss_record(base["name"]).default_miner
@@ -48,7 +46,7 @@ def expand(spec: Spec) -> dict[str, Any]:
 
 
 def make_objective(spec: Spec, context: Context, embedding_dim: int | None = None) -> Loss:
-    """A fresh loss for a head of `embedding_dim` (the context's own size unless given)."""
+    """A new loss for a head of `embedding_dim` (default: that of the context)."""
     return make_loss(
         **expand(spec),
         num_classes=context.num_classes,
@@ -57,10 +55,18 @@ def make_objective(spec: Spec, context: Context, embedding_dim: int | None = Non
     )
 
 
-def own_groups(objective: Loss, base_lr: float) -> list[dict[str, Any]]:
-    """What an objective learns itself, at the papers' rates, lifted to `base_lr` where the model learns faster.
+def task_objective(base: Spec, miner: Any, context: Context, dim: int, instead_of_proxies: Spec = "triplet") -> Loss:
+    """The base loss on tuples of another `miner`; a triplet loss where the base takes no mined tuples (proxies)."""
+    options = {key: value for key, value in expand(base).items() if key != "miner"}
+    if not isinstance(check_objective(options), TupleLoss):
+        options = as_dict(instead_of_proxies)
+    return make_objective({**options, "miner": miner}, context, dim)
 
-    The papers' are meant beside a model that learns at 1e-5; a rate that the user chose is left alone.
+
+def own_groups(objective: Loss, base_lr: float) -> list[dict[str, Any]]:
+    """Parameter groups of a loss's own parameters, at the papers' rates, but at least `base_lr`.
+
+    The papers' rates go with a model that is trained at 1e-5. A rate that the user chose is not changed.
     """
     groups = objective.param_groups(base_lr)
     if not isinstance(getattr(objective, "lr", None), PaperRate):
@@ -69,27 +75,27 @@ def own_groups(objective: Loss, base_lr: float) -> list[dict[str, Any]]:
 
 
 def check_loss_base(spec: Spec, method: str) -> None:
-    """Raise unless `spec` is a loss (or rho, which is one with another miner) that works; reads no data."""
-    from oodml.methods import list_methods
+    """Raise unless `spec` is a valid loss, or rho, which is a loss with another miner; reads no data."""
+    from oodml.methods.registry import list_methods
 
     name = as_dict(spec, "base")["name"]
     if name in list_methods() and name != "rho":
         raise OodmlError(
-            f"{method} trains encoders of its own with a loss as their base, and {name!r} is a method with its own: "
-            f"give the loss (or rho) itself, e.g. base='margin'."
+            f"{method} needs a loss (or rho) as base, and {name!r} is a method: give the loss itself, e.g. "
+            "base='margin'."
         )
     check_objective(spec)
 
 
 def check_objective(spec: Spec) -> Loss:
-    """Raise for an unknown name, an unknown option, a bad value or a miner where none is used; reads no data.
+    """Raise for an unknown name or option, a bad value, or a miner that would have no effect; reads no data.
 
-    The small loss it builds for that is returned: its `normalise` tells whether the objective lives on the sphere.
+    Returns the small loss that was built for the check; its `normalise` says whether embeddings are normalised.
     """
-    with torch.random.fork_rng(devices=[]):  # building draws initial values; the user's generator must not move
+    with torch.random.fork_rng(devices=[]):  # building draws initial values; the global random state must not change
         return make_objective(spec, Context(num_classes=2, embedding_dim=8, feature_dim=8, total_steps=1))
 
 
 def remembers(objective: Loss) -> bool:
-    """Whether it keeps samples of past batches: of a mixture it would keep one sample under two labels."""
+    """Whether a loss keeps samples of past batches: it would keep a mixture of two samples under both labels."""
     return isinstance(objective, CrossBatch)
