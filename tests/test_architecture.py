@@ -42,6 +42,7 @@ ALLOWED = {
         *("encoders", "training", "adaptation"),
     },
     "reporting": {"data", "evaluation", "shift", "study"},
+    "auditing": {"config", "data", "models", "reporting", "shift", "study"},
     "search": {"data", "evaluation", "models", "training"},
 }
 

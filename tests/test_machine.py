@@ -1,9 +1,6 @@
 """What of the machine the process may use."""
 
-import torch
-
 from oodml._machine import cores
-from oodml.study.audit.runs import threads_of_a_run
 from oodml.study.engines.local import LocalEngine
 
 
@@ -13,5 +10,3 @@ def test_cores_are_those_that_the_process_may_use(monkeypatch):
     monkeypatch.setattr("os.sched_getaffinity", lambda process: {3, 5, 7, 9}, raising=False)
     assert cores() == 4
     assert (LocalEngine().workers, LocalEngine(workers=2).threads) == (4, 2)
-    with threads_of_a_run(workers=4):
-        assert torch.get_num_threads() == 1

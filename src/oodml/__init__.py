@@ -19,6 +19,7 @@ _HOME = {
     "OodmlError": "_errors",
     "Result": "training",
     "ags": "study",
+    "audit": "auditing",
     "build_splits": "shift",
     "evaluate": "evaluation",
     "evaluate_pretrained": "encoders",
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     from oodml import losses, miners
     from oodml._errors import OodmlError
     from oodml.adaptation import few_shot
+    from oodml.auditing import audit
     from oodml.config import RunConfig
     from oodml.data import (
         Dataset,

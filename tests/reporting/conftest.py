@@ -27,8 +27,8 @@ class MadeStudy:
     table: StudyTable
 
 
-def write_pictures(root: Path, classes: list[str], images: int = 6) -> Path:
-    """A folder of small pictures, a colour and a stripe for each class."""
+def write_images(root: Path, classes: list[str], images: int = 6) -> Path:
+    """A folder of small images, a colour and a stripe for each class."""
     rng = np.random.default_rng(0)
     for number, name in enumerate(classes):
         (root / name).mkdir(parents=True)
@@ -161,8 +161,8 @@ def nasty():
 
 
 @pytest.fixture(scope="session")
-def make_pictures():
-    return write_pictures
+def make_images():
+    return write_images
 
 
 @pytest.fixture(scope="session")
@@ -175,9 +175,9 @@ def made_study(tmp_path_factory):
     """Four methods and a generic encoder, four splits, three seeds; one class with markup in its name."""
     root = tmp_path_factory.mktemp("made")
     names = [f"class {i:02d}" for i in range(10)] + [f"x{NASTY}", "zebra & co"]
-    pictures = write_pictures(root / "pictures", names)
+    images = write_images(root / "images", names)
     levels = {**LEVELS, f"own {NASTY}": 0.58}
-    return write_study(root / "study", {"name": "folder", "root": str(pictures)}, levels, 4, 3)
+    return write_study(root / "study", {"name": "folder", "root": str(images)}, levels, 4, 3)
 
 
 @pytest.fixture(scope="session")

@@ -134,23 +134,23 @@ def test_galleries_show_pictures_with_right_and_wrong_marked(page):
     sizes = gallery.locator("img").evaluate_all("all => all.map((each) => each.naturalWidth)")
     assert len(sizes) > 6
     assert all(sizes)
-    assert gallery.locator(".picture.wrong").count() >= 1
+    assert gallery.locator(".image.wrong").count() >= 1
     switch = gallery.locator("select[data-switch='method']")
     method = switch.input_value()  # said in words too: with one, no switch is
     said = gallery.locator("p").first.inner_text()
     assert said.startswith(f"{method}: ") and "queries searched" in said
-    first = gallery.locator(".picture.wrong").first
+    first = gallery.locator(".image.wrong").first
     first.scroll_into_view_if_needed()
     first.hover()
     tip = page.locator("#tip")
     assert ".png" in tip.inner_text()
     assert "class:" in tip.inner_text()
     assert "distance" in tip.inner_text()
-    seen, right = {method: gallery.inner_html()}, gallery.locator(".picture.right").count()
+    seen, right = {method: gallery.inner_html()}, gallery.locator(".image.right").count()
     for other in switch.locator("option").all_text_contents():
         switch.select_option(other)
         seen[other] = gallery.inner_html()
-        right += gallery.locator(".picture.right").count()
+        right += gallery.locator(".image.right").count()
     assert len(seen) == len(set(seen.values())) > 1
     assert right
 
@@ -164,7 +164,7 @@ def test_a_name_with_markup_is_shown_as_text(page, nasty):
     assert any(nasty in text for text in page.locator("[data-chart='ags'] .ytick text").all_text_contents())
     assert any(nasty in text for text in column(page, "scores-recall@1:matched", 1))
     items = json.loads(page.evaluate("unpack('packed-data')"))["galleries"]["items"]
-    named = next(i for i in items if any(nasty in q["picture"][1] for q in i["queries"]))
+    named = next(i for i in items if any(nasty in q["image"][1] for q in i["queries"]))
     page.locator("#gallery select[data-switch='method']").select_option(named["method"])
     page.locator("#gallery select[data-switch='split']").select_option(named["split"])
     assert any(nasty in text for text in page.locator("#gallery .name").all_inner_texts())

@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from oodml.reporting.bars import ranking_chart
 from oodml.reporting.chart import COLOURS, Series, Style, View
-from oodml.reporting.interactive import chart_data
-from oodml.reporting.maps import map_charts
-from oodml.reporting.material import gather, mean_sd
-from oodml.reporting.printed import draw
+from oodml.reporting.draw_matplotlib import draw
+from oodml.reporting.draw_plotly import chart_data
+from oodml.reporting.report_data import mean_sd, read_report_data
 from oodml.reporting.run_charts import (
     discriminative_chart,
     few_shot_chart,
@@ -21,8 +19,9 @@ from oodml.reporting.run_charts import (
     structure_chart,
     training_chart,
 )
-from oodml.reporting.shift_charts import GAIN, SCORE, difference_chart, progression_chart, score_chart
-from oodml.reporting.write import build_sections
+from oodml.reporting.shift_charts import GAIN, SCORE, difference_chart, progression_chart, ranking_chart, score_chart
+from oodml.reporting.split_figures import map_charts
+from oodml.reporting.study_page import build_sections
 from oodml.study.correlations import structure_correlation
 from oodml.study.statistics import ags
 from oodml.study.store import Store
@@ -38,13 +37,13 @@ SEEN = {
 
 
 @pytest.fixture(scope="module")
-def material(made_study):
-    return gather(made_study.table, None, None, None)
+def data(made_study):
+    return read_report_data(made_study.table, None, None, None)
 
 
 @pytest.fixture(scope="module")
-def charts(material):
-    sections, _ = build_sections(material)
+def charts(data):
+    sections, _ = build_sections(data)
     return [chart for section in sections for chart in section.charts]
 
 
@@ -64,18 +63,18 @@ def test_every_combination_of_switches_has_a_view_with_marks(charts):
 
 
 @pytest.mark.parametrize("scale", [1.0, 3.0])
-def test_two_scales_of_shift_on_one_page_are_said(material, monkeypatch, scale):
-    """An audit builds by class means and measures by pictures."""
-    steps = [{"step": i, "fid": scale * fid, "chosen": True} for i, fid in enumerate(material.table.fids)]
-    monkeypatch.setattr(type(material), "json", lambda self, name: steps)
-    assert ("between class means" in progression_chart(material).caption) == (scale != 1)
+def test_two_scales_of_shift_on_one_page_are_said(data, monkeypatch, scale):
+    """An audit builds by class means and measures by images."""
+    steps = [{"step": i, "fid": scale * fid, "chosen": True} for i, fid in enumerate(data.table.fids)]
+    monkeypatch.setattr(type(data), "json", lambda self, name: steps)
+    assert ("between class means" in progression_chart(data).caption) == (scale != 1)
 
 
 @pytest.mark.parametrize("first", [-2, 0])
-def test_the_way_to_easier_splits_is_told_where_there_is_one(material, monkeypatch, first):
-    steps = [{"step": first + i, "fid": fid, "chosen": True} for i, fid in enumerate(material.table.fids)]
-    monkeypatch.setattr(type(material), "json", lambda self, name: steps)
-    caption = progression_chart(material).caption
+def test_the_way_to_easier_splits_is_told_where_there_is_one(data, monkeypatch, first):
+    steps = [{"step": first + i, "fid": fid, "chosen": True} for i, fid in enumerate(data.table.fids)]
+    monkeypatch.setattr(type(data), "json", lambda self, name: steps)
+    caption = progression_chart(data).caption
     assert ("to the left: swaps to easier splits" in caption) == (first < 0) and "removals of classes." in caption
 
 
@@ -92,11 +91,11 @@ def by_hand(table, method, split, metric, gain=False):
 
 
 @pytest.mark.parametrize("show", [SCORE, GAIN])
-def test_lines_are_means_and_bands_deviations(material, show):
-    view = score_chart(material).views["recall@1", show]
-    for method in material.trained:
+def test_lines_are_means_and_bands_deviations(data, show):
+    view = score_chart(data).views["recall@1", show]
+    for method in data.trained:
         line = next(s for s in view.series if s.name == method and s.kind == "line")
-        values = [by_hand(material.table, method, split, "recall@1", show == GAIN) for split in material.table.splits]
+        values = [by_hand(data.table, method, split, "recall@1", show == GAIN) for split in data.table.splits]
         np.testing.assert_allclose(line.y, [np.mean(v) for v in values])
         np.testing.assert_allclose(line.high, [np.mean(v) + np.std(v, ddof=1) for v in values])
         dots = next(s for s in view.series if s.name == method and s.faint)
@@ -105,27 +104,27 @@ def test_lines_are_means_and_bands_deviations(material, show):
 
 
 @pytest.mark.parametrize("show", [SCORE, GAIN])
-def test_the_lower_chart_is_the_difference_to_the_mean_over_trained_methods(material, show):
-    view = difference_chart(material).views["recall@1", show]
+def test_the_lower_chart_is_the_difference_to_the_mean_over_trained_methods(data, show):
+    view = difference_chart(data).views["recall@1", show]
     lines = {s.name: s.y for s in view.series}
-    for place, split in enumerate(material.table.splits):
-        means = {m: np.mean(by_hand(material.table, m, split, "recall@1", show == GAIN)) for m in material.trained}
+    for place, split in enumerate(data.table.splits):
+        means = {m: np.mean(by_hand(data.table, m, split, "recall@1", show == GAIN)) for m in data.trained}
         for method, mean in means.items():
             assert lines[method][place] == pytest.approx(mean - np.mean(list(means.values())))
 
 
-def test_bars_are_ags_best_on_top(material):
-    assert ("interval over seeds" in ranking_chart(material).caption) == (len(material.table.seeds) > 1)
-    view = ranking_chart(material).views["recall@1",]
+def test_bars_are_ags_best_on_top(data):
+    assert ("interval over seeds" in ranking_chart(data).caption) == (len(data.table.seeds) > 1)
+    view = ranking_chart(data).views["recall@1",]
     values = {s.name: s.x[0] for s in view.series}
     assert list(values.values()) == sorted(values.values())  # the last bar is drawn on top
-    rows = [row for row in material.table.rows if row.untrained]
-    by_split = [[row.untrained["recall@1"] for row in rows if row.split == split] for split in material.table.splits]
+    rows = [row for row in data.table.rows if row.untrained]
+    by_split = [[row.untrained["recall@1"] for row in rows if row.split == split] for split in data.table.splits]
     untrained = [100 * np.mean(each) for each in by_split]
-    assert values["untrained"] == pytest.approx(ags(material.table.fids, untrained))
-    for method in material.trained:
-        grid = np.array([by_hand(material.table, method, split, "recall@1") for split in material.table.splits])
-        assert values[method] == pytest.approx(np.mean([ags(material.table.fids, g) for g in grid.T]))
+    assert values["untrained"] == pytest.approx(ags(data.table.fids, untrained))
+    for method in data.trained:
+        grid = np.array([by_hand(data.table, method, split, "recall@1") for split in data.table.splits])
+        assert values[method] == pytest.approx(np.mean([ags(data.table.fids, g) for g in grid.T]))
 
 
 @pytest.mark.parametrize("fids", [(7.0,), (7.0, 7.0), (0.0,)])
@@ -136,7 +135,7 @@ def test_bars_of_one_shift_are_means_over_its_splits_with_the_untrained_backbone
         for i, fid in enumerate(fids)
         for seed in (0, 2)
     ]
-    chart = ranking_chart(gather(StudyTable(with_untrained(rows)), None, None, None))
+    chart = ranking_chart(read_report_data(StudyTable(with_untrained(rows)), None, None, None))
     values = {s.name: s.x[0] for s in chart.views["recall@1",].series}
     more = 5 * (len(fids) - 1)
     assert list(values) == ["bad", "untrained", "good"]  # the last bar is drawn on top
@@ -144,12 +143,12 @@ def test_bars_of_one_shift_are_means_over_its_splits_with_the_untrained_backbone
     assert chart.title == "Methods compared" and chart.first.x_label == "recall@1 (%)"
 
 
-def test_few_shot_gain_is_few_minus_zero_and_its_band_is_over_episodes_not_over_seeds_too(material):
-    view = few_shot_chart(material).first
+def test_few_shot_gain_is_few_minus_zero_and_its_band_is_over_episodes_not_over_seeds_too(data):
+    view = few_shot_chart(data).first
     for series in view.series:
         for fid, shown, low, high in zip(series.x, series.y, series.low, series.high, strict=True):
             gains = []
-            for row in material.table.rows:
+            for row in data.table.rows:
                 if row.method == series.name and row.fid == fid:
                     held = json.loads((row.path / "few_shot.json").read_text())["2"]
                     gains.append(np.subtract(held["few"]["recall@1"][2], held["zero"]["recall@1"][2]))
@@ -159,9 +158,9 @@ def test_few_shot_gain_is_few_minus_zero_and_its_band_is_over_episodes_not_over_
             assert (low, high) == pytest.approx(t_interval)
 
 
-def test_structure_marks_and_trend_are_those_of_the_studys_correlation(material):
-    view = structure_chart(material).views["rho", "train"]
-    found = structure_correlation(material.table, "rho", material.metric, "train").overall
+def test_structure_marks_and_trend_are_those_of_the_studys_correlation(data):
+    view = structure_chart(data).views["rho", "train"]
+    found = structure_correlation(data.table, "rho", data.metric, "train").overall
     marks = [s for s in view.series if s.kind == "points"]
     x, y = np.concatenate([s.x for s in marks]), np.concatenate([s.y for s in marks])
     np.testing.assert_allclose(np.sort(x), np.sort(found.measure))
@@ -170,9 +169,9 @@ def test_structure_marks_and_trend_are_those_of_the_studys_correlation(material)
     assert (trend.y[1] - trend.y[0]) / (trend.x[1] - trend.x[0]) == pytest.approx(found.slope)
 
 
-def test_structure_has_a_trend_over_all_splits_and_one_over_the_default_split(material):
-    view = structure_chart(material).views["rho", "train"]
-    found = structure_correlation(material.table, "rho", material.metric, "train")
+def test_structure_has_a_trend_over_all_splits_and_one_over_the_default_split(data):
+    view = structure_chart(data).views["rho", "train"]
+    found = structure_correlation(data.table, "rho", data.metric, "train")
     lines = {s.name: s for s in view.series if s.kind == "line"}
     assert lines.keys() == {"trend", f"trend, {found.default}"}
     of_default = lines[f"trend, {found.default}"]
@@ -180,38 +179,38 @@ def test_structure_has_a_trend_over_all_splits_and_one_over_the_default_split(ma
         found.default_only.slope
     )
     assert f"on {found.default}" in view.note
-    assert discriminative_chart(material) is None
+    assert discriminative_chart(data) is None
 
 
-def test_structure_of_purely_discriminative_methods_has_a_chart_of_its_own(material):
-    some = set(material.trained[:-1])
-    rows = [replace(row, about={"discriminative": row.method in some}) for row in material.table.rows]
-    subset = replace(material, table=StudyTable(rows))
+def test_structure_of_purely_discriminative_methods_has_a_chart_of_its_own(data):
+    some = set(data.trained[:-1])
+    rows = [replace(row, about={"discriminative": row.method in some}) for row in data.table.rows]
+    subset = replace(data, table=StudyTable(rows))
     view = discriminative_chart(subset).views["rho", "train"]
     assert {s.name for s in view.series if s.kind == "points"} == some
 
 
-def test_spectra_are_shares_of_the_singular_values(material):
+def test_spectra_are_shares_of_the_singular_values(data):
     from safetensors.numpy import load_file
 
-    chart = spectra_chart(material)
+    chart = spectra_chart(data)
     series = chart.views["shift-2",].series[0]
-    row = next(r for r in material.table.rows if (r.method, r.split, r.seed) == (series.name, "shift-2", 0))
+    row = next(r for r in data.table.rows if (r.method, r.split, r.seed) == (series.name, "shift-2", 0))
     values = np.linalg.svd(load_file(row.path / "embeddings.safetensors")["embeddings"].astype(float), compute_uv=False)
     np.testing.assert_allclose(series.y, 100 * values / values.sum(), rtol=1e-4)
 
 
-def test_a_curve_cut_off_by_a_kill_is_read_as_far_as_it_goes(made_study, material):
+def test_a_curve_cut_off_by_a_kill_is_read_as_far_as_it_goes(made_study, data):
     path = made_study.table.rows[0].path / "metrics.jsonl"
     whole = path.read_text()
     try:
         path.write_text(whole[:-30])
-        assert training_chart(material).views["val recall@1", "shift-1"].series
+        assert training_chart(data).views["val recall@1", "shift-1"].series
     finally:
         path.write_text(whole)
 
 
-def test_maps_show_the_pictures_of_both_sides_at_the_same_places(made_study, tmp_path, monkeypatch):
+def test_maps_show_the_images_of_both_sides_at_the_same_places(made_study, tmp_path, monkeypatch):
     """Of splits that the study built; `tiny` features, so that it takes no pretrained network."""
     monkeypatch.setenv("OODML_CACHE", str(tmp_path / "cache"))
     held = json.loads((made_study.folder / "splits.json").read_text())
@@ -220,7 +219,7 @@ def test_maps_show_the_pictures_of_both_sides_at_the_same_places(made_study, tmp
     held["splits"][-1]["train"] = held["splits"][-1]["train"][:2]  # classes were removed from the hardest
     store = Store(tmp_path / "study")
     store.write_json("splits.json", held)
-    charts, notes = map_charts(gather(made_study.table, store, None, None))
+    charts, notes = map_charts(read_report_data(made_study.table, store, None, None))
     assert notes == []
     assert [chart.id for chart in charts] == ["map-easy", "map-medium", "map-hard"]
     assert "shift-1" in charts[0].title
@@ -229,14 +228,16 @@ def test_maps_show_the_pictures_of_both_sides_at_the_same_places(made_study, tmp
     assert (len(train.x), len(test.x), len(fewer.x)) == (30, 30, 10)
     np.testing.assert_array_equal(test.x, same.x)
     assert set(zip(fewer.x, fewer.y, strict=True)) <= set(zip(train.x, train.y, strict=True))
-    assert map_charts(gather(made_study.table, None, None, None)) == ([], []), "these splits were not built"
-    held["splits"][0]["provenance"]["recipe"]["data"] = "of other pictures"
+    assert map_charts(read_report_data(made_study.table, None, None, None)) == ([], []), "these splits were not built"
+    held["splits"][0]["provenance"]["recipe"]["data"] = "of other images"
     store.write_json("splits.json", held)
     told = "No maps of the splits: the dataset 'folder' has changed since they were built."
-    assert map_charts(gather(made_study.table, store, None, None)) == ([], [told])
+    assert map_charts(read_report_data(made_study.table, store, None, None)) == ([], [told])
     held["splits"][0]["provenance"]["recipe"] = {"backbone": "no such network", "images_per_class": 5}
     store.write_json("splits.json", held)
-    assert map_charts(gather(made_study.table, store, None, None))[1][0].startswith("No maps of the splits: Unknown")
+    assert map_charts(read_report_data(made_study.table, store, None, None))[1][0].startswith(
+        "No maps of the splits: Unknown"
+    )
 
 
 def test_mean_and_deviation_leave_out_what_is_missing():

@@ -9,13 +9,13 @@ from safetensors.numpy import load_file
 
 from oodml.data import load_dataset
 from oodml.reporting.gallery import DEPTH, galleries, inspect_run
-from oodml.reporting.material import gather
+from oodml.reporting.report_data import read_report_data
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory, make_pictures, make_study):
+def run(tmp_path_factory, make_images, make_study):
     root = tmp_path_factory.mktemp("gallery")
-    spec = {"name": "folder", "root": str(make_pictures(root / "pictures", [f"c{i:02d}" for i in range(16)], 5))}
+    spec = {"name": "folder", "root": str(make_images(root / "images", [f"c{i:02d}" for i in range(16)], 5))}
     study = make_study(root / "study", spec, {"margin": 0.4}, 1, 1, dim=4, extras=False)
     return study.table.rows[0].path, load_dataset(spec), study
 
@@ -41,9 +41,9 @@ def test_the_worst_failures_come_first_one_a_class(run):
         worst[labels[q]] = max(worst.get(labels[q], 0), rank)
     expected = sorted((rank for rank in worst.values() if rank > 0), reverse=True)[:4]
     position = {str(index): q for q, index in enumerate(indices)}
-    assert [ranks[position[query["picture"][0]]] for query in item["queries"]] == expected
+    assert [ranks[position[query["image"][0]]] for query in item["queries"]] == expected
     assert [query["first"] - 1 for query in item["queries"]] == expected
-    assert len({query["picture"][1] for query in item["queries"]}) == 4
+    assert len({query["image"][1] for query in item["queries"]}) == 4
     assert item["recall"] == pytest.approx(np.mean([rank == 0 for rank in ranks.values()]))
 
 
@@ -53,7 +53,7 @@ def test_neighbours_are_marked_right_exactly_when_they_share_the_class(run):
         distances = [found[4] for found in query["found"]]
         assert distances == sorted(distances)
         for _, name, file, right, _ in query["found"]:
-            assert right == (name == query["picture"][1])
+            assert right == (name == query["image"][1])
             assert file.startswith(f"{name}/")
         assert not query["found"][0][3], "a gallery of failures begins with one"
 
@@ -71,28 +71,28 @@ def test_confusions_are_the_pairs_most_often_mistaken(run):
 
 def test_every_picture_shown_is_in_the_page(run):
     _, _, study = run
-    found, notes = galleries(gather(study.table, None, None, None))
+    found, notes = galleries(read_report_data(study.table, None, None, None))
     assert notes == []
     item = found["items"][0]
-    held = found["pictures"][item["data"]]
+    held = found["images"][item["data"]]
     for query in item["queries"]:
-        for picture in [query["picture"], *query["found"]]:
-            assert held[picture[0]].startswith("data:image/webp;base64,")
+        for image in [query["image"], *query["found"]]:
+            assert held[image[0]].startswith("data:image/webp;base64,")
 
 
-def test_a_data_set_that_has_changed_is_not_shown_wrongly(tmp_path, make_pictures, make_study):
-    pictures = make_pictures(tmp_path / "pictures", ["a", "b", "c", "d"])
-    study = make_study(tmp_path / "study", {"name": "folder", "root": str(pictures)}, {"m": 0.5}, 1, 1, extras=False)
-    (pictures / "a" / "0.png").unlink()
-    found, notes = galleries(gather(study.table, None, None, None))
+def test_a_data_set_that_has_changed_is_not_shown_wrongly(tmp_path, make_images, make_study):
+    images = make_images(tmp_path / "images", ["a", "b", "c", "d"])
+    study = make_study(tmp_path / "study", {"name": "folder", "root": str(images)}, {"m": 0.5}, 1, 1, extras=False)
+    (images / "a" / "0.png").unlink()
+    found, notes = galleries(read_report_data(study.table, None, None, None))
     assert found is None
     assert "has changed since the run" in notes[0]
 
 
-def test_a_data_set_that_is_gone_leaves_the_report_whole(tmp_path, make_pictures, make_study):
-    pictures = make_pictures(tmp_path / "pictures", ["a", "b", "c", "d"])
-    study = make_study(tmp_path / "study", {"name": "folder", "root": str(pictures)}, {"m": 0.5}, 1, 1, extras=False)
-    shutil.rmtree(pictures)
-    found, notes = galleries(gather(study.table, None, None, None))
+def test_a_data_set_that_is_gone_leaves_the_report_whole(tmp_path, make_images, make_study):
+    images = make_images(tmp_path / "images", ["a", "b", "c", "d"])
+    study = make_study(tmp_path / "study", {"name": "folder", "root": str(images)}, {"m": 0.5}, 1, 1, extras=False)
+    shutil.rmtree(images)
+    found, notes = galleries(read_report_data(study.table, None, None, None))
     assert found is None
-    assert notes[0].startswith("No pictures of m on shift-1")
+    assert notes[0].startswith("No images of m on shift-1")

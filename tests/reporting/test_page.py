@@ -19,9 +19,10 @@ from oodml.study.table import Row, StudyTable
 def plain_table(best="margin", fids=(5.0, 30.0)):
     rng = np.random.default_rng(0)
     return StudyTable(
-        Row(method, f"s{i}", fid, seed, {"recall@1": level - (fid or 0) / 100 + rng.normal(0, 0.001)}, {"recall@1": 0.31})
-        for method, level in ((best, 0.9), ("contrastive", 0.8))
+        Row(method, f"s{i}", fid, seed, {"recall@1": level + rng.normal(0, 0.001)}, {"recall@1": 0.31})
+        for method, start in ((best, 0.9), ("contrastive", 0.8))
         for i, fid in enumerate(fids)
+        for level in [start - (fid or 0) / 100]
         for seed in (0, 1)
     )
 
@@ -91,9 +92,9 @@ def test_names_are_text(whole_page, nasty):
     assert "own &lt;img src=x onerror=alert(1)&gt;&lt;b&gt;bold" in whole_page
 
 
-def test_what_failed_after_training_is_told_too(make_study, make_pictures, tmp_path):
-    pictures = make_pictures(tmp_path / "pictures", ["a", "b", "c", "d"], images=2)
-    spec = {"name": "folder", "root": str(pictures)}
+def test_what_failed_after_training_is_told_too(make_study, make_images, tmp_path):
+    images = make_images(tmp_path / "images", ["a", "b", "c", "d"], images=2)
+    spec = {"name": "folder", "root": str(images)}
     made = make_study(tmp_path / "study", spec, {"margin": 0.6}, n_splits=2, seeds=1, extras=False)
     Store(made.folder).record_failure(made.table.rows[0].path.name, "Traceback …\nOodmlError: no episodes")
     html = report(made.table, tmp_path / "report.html").read_text()
@@ -112,13 +113,13 @@ def test_what_failed_and_how_it_was_made_are_told(whole_page):
 
 def test_an_audit_opens_with_its_own_answer(made_study, tmp_path):
     path = made_study.folder / "audit.json"
-    path.write_text(json.dumps({"answer": ["Use <margin>.", "Expect 61 %."], "notes": ["2 pictures were unreadable."]}))
+    path.write_text(json.dumps({"answer": ["Use <margin>.", "Expect 61 %."], "notes": ["2 images were unreadable."]}))
     try:
         html = report(made_study.table, tmp_path / "r.html").read_text()
     finally:
         path.unlink()
     assert '<p class="answer">Use &lt;margin&gt;.</p>' in html
-    assert '<div class="details"><p>Expect 61 %.</p><p>2 pictures were unreadable.</p></div>' in html
+    assert '<div class="details"><p>Expect 61 %.</p><p>2 images were unreadable.</p></div>' in html
 
 
 def test_numbers_stand_beside_the_papers(made_study, tmp_path):
@@ -130,16 +131,16 @@ def test_numbers_stand_beside_the_papers(made_study, tmp_path):
         Row(cell.method, cell.split, 10.0, seed, {cell.metric: cell.value + 0.02 + 0.001 * seed}, path=made.path)
         for seed, made in enumerate(made_study.table.rows[:3])
     ]
-    from oodml.reporting.material import gather
-    from oodml.reporting.papers import papers_tables
+    from oodml.reporting.report_data import read_report_data
+    from oodml.reporting.tables import papers_tables
 
-    material = gather(StudyTable(rows), None, None, None)
-    for result in material.results.values():
+    data = read_report_data(StudyTable(rows), None, None, None)
+    for result in data.results.values():
         result["dataset"]["name"] = cell.dataset
-    html = papers_tables(material)
+    html = papers_tables(data)
     assert f"<td>{100 * cell.value:.1f} ± {100 * cell.spread:.1f}</td>" in html
     assert "<td>+2.1</td>" in html
-    assert papers_tables(gather(made_study.table, None, None, None)) == ""
+    assert papers_tables(read_report_data(made_study.table, None, None, None)) == ""
 
 
 def test_an_unknown_metric_is_refused_and_the_old_page_stays(tmp_path):

@@ -1,4 +1,4 @@
-"""The page of a run's spaces: every query and neighbour has its picture, maps carry thumbnails, figures are written."""
+"""The page of a run's spaces: every query and neighbour has its image, maps carry thumbnails, figures are written."""
 
 import base64
 import gzip
@@ -17,8 +17,8 @@ from oodml.cli import (
 )
 from oodml.data import load_dataset
 from oodml.reporting.chart import COLOURS
-from oodml.reporting.printed import picture_of
-from oodml.reporting.spaces import A_CLASS, CLASSES, QUERIES, Shown, choose_shown, spaces_page
+from oodml.reporting.spaces_page import A_CLASS, CLASSES, QUERIES, Shown, choose_shown, spaces_page
+from oodml.reporting.thumbnails import pixels_of
 
 
 def data_of(page):
@@ -27,9 +27,9 @@ def data_of(page):
 
 
 @pytest.fixture(scope="module")
-def dataset(tmp_path_factory, make_pictures, nasty):
+def dataset(tmp_path_factory, make_images, nasty):
     names = [f"c{i:02d}" for i in range(8)] + [f"x{nasty}"]
-    return load_dataset({"name": "folder", "root": str(make_pictures(tmp_path_factory.mktemp("pictures"), names, 5))})
+    return load_dataset({"name": "folder", "root": str(make_images(tmp_path_factory.mktemp("images"), names, 5))})
 
 
 def write(dataset, folder, figures=None, gap=()):
@@ -60,24 +60,24 @@ def test_galleries_and_maps_hold_the_pictures_they_name(dataset, tmp_path):
     page, _, found, mapped, queries = write(dataset, tmp_path)
     data = data_of(page)
     gallery = data["galleries"]
-    pictures = gallery["pictures"][dataset.fingerprint]
+    images = gallery["images"][dataset.fingerprint]
     assert len(gallery["neighbours"]) == len(queries)
     for q, shown in enumerate(gallery["neighbours"]):
-        assert shown["picture"] == [
+        assert shown["image"] == [
             str(queries[q]),
             dataset.classes[dataset.labels[queries[q]]],
             dataset.path(queries[q]),
         ]
-        assert shown["picture"][0] in pictures
+        assert shown["image"][0] in images
         for name, row in shown["spaces"]:
             assert [(int(each[0]), each[4]) for each in row] == found[name][q]
-            assert all(each[0] in pictures for each in row)
+            assert all(each[0] in images for each in row)
     assert [chart["id"] for chart in data["charts"]] == ["map-1", "map-2"]
     for chart in data["charts"]:
         traces = chart["views"][""]["traces"]
-        assert sum(len(trace["pictures"]) for trace in traces) == len(mapped)
+        assert sum(len(trace["images"]) for trace in traces) == len(mapped)
         for trace in traces:
-            frame = picture_of(trace["pictures"][0])[1, 1]
+            frame = pixels_of(trace["images"][0])[1, 1]
             own = [int(trace["marker"]["color"][i : i + 2], 16) for i in (1, 3, 5)]
             assert np.abs(frame.astype(int) - own).max() < 60, (
                 "the frame has the colour of the class, but for the codec"
@@ -98,8 +98,8 @@ def test_names_are_text_and_figures_are_written(dataset, tmp_path, nasty):
         assert len(drawn.convert("RGB").getcolors(1 << 24)) > 100, "thumbnails are on the map"
 
 
-def test_the_command_makes_the_page_of_a_run(tmp_path, make_pictures):
-    spec = {"name": "folder", "root": str(make_pictures(tmp_path / "pictures", [f"c{i:02d}" for i in range(12)]))}
+def test_the_command_makes_the_page_of_a_run(tmp_path, make_images):
+    spec = {"name": "folder", "root": str(make_images(tmp_path / "images", [f"c{i:02d}" for i in range(12)]))}
     common = {"dataset": spec, "method": "sharing", "backbone": "tiny", "embedding_dim": 8, "batch_size": 12}
     run = {"train": "head", "steps": 2, "eval_every": 2, "selection": "last", "metrics": ("recall@1",), "views": 0}
     oodml.train({**common, **run, "samples_per_class": 4, "quiet": True, "out": str(tmp_path / "run")})
@@ -113,14 +113,14 @@ def test_the_command_makes_the_page_of_a_run(tmp_path, make_pictures):
         *("embedding", "discriminative", "shared", "features")
     ]
     for query in data["galleries"]["neighbours"]:
-        assert all(found[1] != query["picture"][1] for _, row in query["spaces"] for found in row)
+        assert all(found[1] != query["image"][1] for _, row in query["spaces"] for found in row)
 
 
 def test_a_browser_draws_the_pictures(dataset, tmp_path, open_page):
     path, rows, _, mapped, queries = write(dataset, tmp_path)
     page = open_page(390, 800, file=path)
     assert page.locator("[data-chart='map-1'] .imagelayer image").count() == len(mapped)
-    page.locator("[data-chart='map-1'] .legendtoggle").first.click()  # a class is hidden with its pictures
+    page.locator("[data-chart='map-1'] .legendtoggle").first.click()  # a class is hidden with its images
     page.wait_for_function(
         f"document.querySelectorAll(\"[data-chart='map-1'] .imagelayer image\").length < {len(mapped)}"
     )

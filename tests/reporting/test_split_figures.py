@@ -37,9 +37,9 @@ def test_progression_shows_every_chosen_split(tmp_path: Path) -> None:
 def test_map_colours_both_sides(tmp_path: Path) -> None:
     used = draw_map(tmp_path / "map.png", FEATURES, [("easy", np.arange(30), np.arange(30, 50))], method="pca")
     assert used == "pca"
-    picture = np.asarray(Image.open(tmp_path / "map.png").convert("RGB"))
+    image = np.asarray(Image.open(tmp_path / "map.png").convert("RGB"))
     for colour in (TRAIN, TEST):
-        assert (np.abs(picture.astype(int) - rgb(colour)).sum(axis=2) < 60).any()
+        assert (np.abs(image.astype(int) - rgb(colour)).sum(axis=2) < 60).any()
 
 
 def test_projections_keep_groups_together() -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from oodml.reporting.material import gather
+from oodml.reporting.report_data import read_report_data
 from oodml.reporting.words import _lead, answer
 from oodml.study.table import Row, StudyTable
 
@@ -26,7 +26,7 @@ def words(leads, noise, seeds=5, untrained=None, fids=FIDS):
         for i, fid in enumerate(fids)
         for seed in range(seeds)
     ]
-    return " ".join(answer(gather(StudyTable(rows), None, None, None)))
+    return " ".join(answer(read_report_data(StudyTable(rows), None, None, None)))
 
 
 def test_a_lead_that_grows_is_said_to_grow():
@@ -86,7 +86,7 @@ def test_splits_without_an_fid_are_not_said_to_be_of_one_shift():
 
 def lead_on_one_split(*rows):
     made = [Row(name, "s0", 5.0, seed, {"recall@1": value}, kind=kind) for name, seed, value, kind in rows]
-    return answer(gather(StudyTable(made), None, None, None))[0]
+    return answer(read_report_data(StudyTable(made), None, None, None))[0]
 
 
 def test_an_encoder_on_one_split_stands_against_every_seed_of_a_trained_method():
@@ -104,7 +104,9 @@ def test_methods_without_a_common_seed_on_one_split_claim_no_lead():
 
 def test_methods_that_lack_a_split_are_not_ranked():
     rows = [Row("a", "s0", 1.0, 0, {"recall@1": 0.5}), Row("b", "s1", 2.0, 0, {"recall@1": 0.5})]
-    assert answer(gather(StudyTable(rows), None, None, None))[0].startswith("No method has finished on every split")
+    assert answer(read_report_data(StudyTable(rows), None, None, None))[0].startswith(
+        "No method has finished on every split"
+    )
 
 
 @pytest.mark.parametrize("seeds", [(1, 2), (0, 1)])
@@ -112,7 +114,7 @@ def test_an_encoder_scored_once_may_lead_the_trained_ones(seeds):
     """It has no seeds, whatever those of the trained methods are: nothing is said about a change of its lead."""
     rows = [Row("SwAV", f"s{i}", fid, 0, {"recall@1": 0.9}, kind="external") for i, fid in enumerate(FIDS)]
     rows += [Row("m", f"s{i}", f, s, {"recall@1": 0.5 + s / 999}) for i, f in enumerate(FIDS) for s in seeds]
-    text = " ".join(answer(gather(StudyTable(rows), None, None, None)))
+    text = " ".join(answer(read_report_data(StudyTable(rows), None, None, None)))
     assert text == "SwAV generalises best: AGS 90.0 (recall@1)."
 
 
@@ -128,7 +130,7 @@ def test_the_change_of_a_lead_is_judged_seed_by_seed():
             for i, fid in enumerate(FIDS)
             for seed in range(3)
         ]
-        return " ".join(_lead(gather(StudyTable(rows), None, None, None), "ahead", "behind"))
+        return " ".join(_lead(read_report_data(StudyTable(rows), None, None, None), "ahead", "behind"))
 
     assert "grows from 3.0 to 6.0 points" in said(alike)
     assert "a change that is within the noise" in said(apart)

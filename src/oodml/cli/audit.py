@@ -1,8 +1,7 @@
-"""`oodml audit FOLDER`: how well would embeddings generalise on these pictures?"""
+"""`oodml audit FOLDER`: how well would embeddings generalise on these images?"""
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import typer
@@ -13,34 +12,39 @@ from oodml.cli.study_show import show_study
 
 @app.command()
 def audit(
-    folder: Path = typer.Argument(help="Your pictures: a folder (or tar) of class folders."),
-    target: str = typer.Option(None, help="Pictures it will be used on: a folder, with or without class folders."),
-    minutes: float = typer.Option(10.0, help="The time it may take."),
+    folder: Path = typer.Argument(help="Your images: a folder (or tar) of class folders."),
+    target: str = typer.Option(None, help="Images the embeddings will be used on: a folder; labels are not needed."),
+    budget: str = typer.Option("small", help="How much to run: small, medium or large."),
+    minutes: float = typer.Option(None, help="Start no further block of runs that would end later than this."),
     output: Path = typer.Option(
-        Path("audit"),
-        "--out",
-        help="Where runs and report go; started again, it keeps what fits.",
-        callback=folder_given,
+        Path("audit"), "--out", help="Folder for runs and report. Rerun to resume.", callback=folder_given
     ),
-    backbone: str = typer.Option("tf_efficientnet_lite0", help="Network that describes the pictures."),
-    workers: int = typer.Option(None, min=1, help="Runs side by side; default: one a core."),
+    backbone: str = typer.Option("tf_efficientnet_lite0", help="Network that computes the features of the images."),
+    workers: int = typer.Option(None, min=1, help="Runs side by side; default: one per core."),
     quiet: bool = typer.Option(False, help="No progress bars."),
 ) -> None:
-    """Which method suits your pictures, and what to expect of it.
+    """Find which method suits your images, and what recall to expect.
 
-    It says which recall to expect on unseen classes like yours and unlike yours, and whether training pays at all. A
-    frozen network describes the pictures; splits of rising shift are built from them, and a handful of
-    methods is trained as a head on the features, sized to the time given.
+    Prints the recall to expect on unseen classes like yours and unlike yours, and whether training pays at all. Splits
+    of rising shift are built from the features of a frozen network, and a few methods are trained as heads on them.
     """
-    began = time.monotonic()  # loading the libraries counts too
+    from oodml.auditing import audit as run_audit
     from oodml.cli._inputs import note, open_unlabelled
     from oodml.reporting import report
-    from oodml.study.audit import audit as run_audit
     from oodml.study.leaderboard import METRIC
 
-    pictures = open_unlabelled(target) if target else None
+    other = open_unlabelled(target) if target else None
     with resumable():
-        found = run_audit(folder, pictures, minutes, output, quiet, backbone, workers, began)
+        found = run_audit(
+            folder,
+            other,
+            budget=budget,
+            minutes=minutes,
+            out=output,
+            backbone=backbone,
+            workers=workers,
+            quiet=quiet,
+        )
     show_study(found.table, (METRIC,))
     for sentence in found.answer:
         out.print(sentence, soft_wrap=True, highlight=False)

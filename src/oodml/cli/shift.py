@@ -45,13 +45,13 @@ def shift(
     Prints the distance of TARGET from TRAIN, its place among splits of TRAIN, and the images both contain.
     """
     import oodml
-    from oodml.study.audit.pictures import check_many, roughness
+    from oodml.auditing.images import check_enough, few_images_note
 
     opened = [open_images(train, train_root), open_unlabelled(target, target_root)]  # both, before anything is computed
     pictures = [readable(ds) for ds in opened]
     for each in pictures:
-        check_many(each)
-    for told in roughness(pictures[1]):
+        check_enough(each)
+    for told in few_images_note(pictures[1]):
         note(told)
     source, other = (describe(ds, backbone, weights) for ds in pictures)
     rows: list[tuple[Any, ...]] = [

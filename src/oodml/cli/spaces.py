@@ -28,7 +28,7 @@ def spaces_command(
     from oodml.adaptation.spaces import generalisation_gap, neighbours_across_classes, run_spaces
     from oodml.config import RunConfig
     from oodml.data import load_dataset
-    from oodml.reporting.spaces import NEIGHBOURS, Shown, choose_shown, spaces_page
+    from oodml.reporting.spaces_page import NEIGHBOURS, Shown, choose_shown, spaces_page
     from oodml.training.distributed import join
     from oodml.training.result import load_result
 

@@ -74,10 +74,11 @@ def forecast_command(
 
     It is read from the study's curve at their shift.
     """
+    from oodml.auditing import forecast_target
     from oodml.cli._inputs import open_unlabelled, quietly
-    from oodml.study.audit import forecast_target, target_words
+    from oodml.reporting.words import target_sentences
 
     name = Path(target).resolve().name
     placed, held = quietly(forecast_target, folder, open_unlabelled(target), name, backbone, method, quiet)
-    for sentence in [f"Forecast for {held['method']}.", *target_words(placed, held, tuple(held["gallery"]))]:
+    for sentence in [f"Forecast for {held['method']}.", *target_sentences(placed, held)]:
         out.print(sentence, highlight=False, soft_wrap=True)

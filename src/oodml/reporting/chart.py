@@ -8,10 +8,11 @@ from typing import Any, Literal
 
 from numpy.typing import NDArray
 
-# Okabe and Ito's colours without the yellow and the black that vanish on a light or a dark page; markers and dashes
-# tell the methods apart in print and without colour vision.
+# Okabe and Ito's colours without the yellow and the black, which are invisible on a light or a dark page; markers and
+# dashes distinguish the methods in print and without colour vision.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#A830F0", "#9C5540")
 GREY = "#808891"  # readable on a light and on a dark page
+INK, LIGHT_GREY = "#333333", "#d9dbdf"  # on paper
 MARKERS = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "x", "star")
 DASHES = ("solid", "dash", "dot", "dashdot")
 
@@ -45,7 +46,7 @@ class Series:
     style       place in the palette, None for grey
     listed      whether it has a legend entry
     faint       background marks, such as the single runs behind a mean
-    pictures    data URLs of small pictures drawn over the marks of a map
+    images    data URLs of small images drawn over the marks of a map
     """
 
     name: str
@@ -58,7 +59,7 @@ class Series:
     style: int | None = None
     listed: bool = True
     faint: bool = False
-    pictures: Sequence[str] | None = None
+    images: Sequence[str] | None = None
 
 
 @dataclass(frozen=True)

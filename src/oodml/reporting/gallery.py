@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import base64
-import io
 import warnings
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
 from safetensors.numpy import load_file
 
 from oodml._errors import OodmlError
 from oodml.data import Dataset, load_dataset
 from oodml.data.images import load_images
 from oodml.evaluation import find_neighbours
-from oodml.reporting.material import Material
+from oodml.reporting.report_data import ReportData
+from oodml.reporting.thumbnails import thumbnails
 from oodml.study.leaderboard import ranking
 from oodml.study.table import Row
 
@@ -27,13 +24,12 @@ PICTURES = 2400  # in a page, at most: about 6 MB of small photographs
 QUERIES = 1000  # searched for failures, spread evenly over the test set …
 SEARCHED = 40_000  # … but not more in all runs together, which keeps a large study's report within seconds
 NEIGHBOURS = 5  # shown of each query
-DEPTH = 50  # how far down the first right picture is looked for
-SIDE = 96  # pixels
+DEPTH = 50  # how far down the first right image is looked for
 
 
-def galleries(material: Material) -> tuple[dict[str, Any] | None, list[str]]:
+def galleries(data: ReportData) -> tuple[dict[str, Any] | None, list[str]]:
     """Failures and confusions of every method and split as plain JSON, and notes on what had to be left out."""
-    rows = _one_run_each(material)
+    rows = _one_run_each(data)
     if not rows:
         return None, []
     shown = int(np.clip(PICTURES // (len(rows) * (1 + NEIGHBOURS)) - 1, 2, 8))
@@ -42,19 +38,19 @@ def galleries(material: Material) -> tuple[dict[str, Any] | None, list[str]]:
     items, wanted, notes = [], {}, []
     for row in rows:
         try:
-            dataset = sets.of(material.result(row))
+            dataset = sets.of(data.result(row))
         except OodmlError as error:
-            notes.append(f"No pictures of {row.method} on {row.split}: {error}")
+            notes.append(f"No images of {row.method} on {row.split}: {error}")
             continue
         assert row.path is not None
         item = inspect_run(row.path, dataset, shown, searched)
         items.append({"method": row.method, "split": row.split, "seed": row.seed, **item})
-        for index in _pictures_of(item):
+        for index in _images_of(item):
             wanted[dataset.fingerprint, index] = dataset
     if not items:
         return None, _summed_up(notes)
-    pictures, unreadable = thumbnails(wanted)
-    return {"items": items, "pictures": pictures}, _summed_up(notes) + unreadable
+    images, unreadable = thumbnails(wanted)
+    return {"items": items, "images": images}, _summed_up(notes) + unreadable
 
 
 def inspect_run(run: Path, dataset: Dataset, shown: int, searched: int = QUERIES) -> dict[str, Any]:
@@ -67,13 +63,13 @@ def inspect_run(run: Path, dataset: Dataset, shown: int, searched: int = QUERIES
     found = find_neighbours(embeddings[own], embeddings, min(DEPTH, len(labels) - 1), own=own)
     indices, distances = found.indices.numpy(), found.distances.numpy()
     right = labels[indices] == labels[queries, None]
-    rank = np.where(right.any(axis=1), right.argmax(axis=1), right.shape[1])  # wrong pictures before the first right
-    possible = np.bincount(labels)[labels[queries]] > 1  # a class of one picture has nothing to find
+    rank = np.where(right.any(axis=1), right.argmax(axis=1), right.shape[1])  # wrong images before the first right
+    possible = np.bincount(labels)[labels[queries]] > 1  # a class of one image has nothing to find
     failures = np.flatnonzero((rank > 0) & possible)
     order = failures[np.lexsort((distances[failures, 0], -rank[failures]))]
     order = order[_first_of_each(labels[queries[order]])][:shown]
 
-    def picture(position: int) -> list[Any]:
+    def image(position: int) -> list[Any]:
         return [str(images[position]), dataset.classes[labels[position]], dataset.path(int(images[position]))]
 
     return {
@@ -82,10 +78,10 @@ def inspect_run(run: Path, dataset: Dataset, shown: int, searched: int = QUERIES
         "recall": float((rank == 0).mean()),
         "queries": [
             {
-                "picture": picture(int(queries[i])),
+                "image": image(int(queries[i])),
                 "first": int(rank[i]) + 1 if right[i].any() else None,
                 "found": [
-                    [*picture(int(j)), bool(ok), round(float(d), 4)]
+                    [*image(int(j)), bool(ok), round(float(d), 4)]
                     for j, ok, d in zip(
                         indices[i, :NEIGHBOURS], right[i, :NEIGHBOURS], distances[i, :NEIGHBOURS], strict=True
                     )
@@ -93,23 +89,21 @@ def inspect_run(run: Path, dataset: Dataset, shown: int, searched: int = QUERIES
             }
             for i in order
         ],
-        "confusions": _confusions(queries, indices[:, 0], labels, picture),
+        "confusions": _confusions(queries, indices[:, 0], labels, image),
     }
 
 
-def _confusions(
-    queries: np.ndarray, nearest: np.ndarray, labels: np.ndarray, picture: Any, most: int = 10
-) -> list[Any]:
+def _confusions(queries: np.ndarray, nearest: np.ndarray, labels: np.ndarray, image: Any, most: int = 10) -> list[Any]:
     """Class pairs most often mistaken at the first neighbour, in either direction: [count, a query, what it found]."""
     wrong = np.flatnonzero(labels[queries] != labels[nearest])
     pairs = [tuple(sorted((int(labels[queries[i]]), int(labels[nearest[i]])))) for i in wrong]
     example = {pair: i for i, pair in zip(wrong[::-1], pairs[::-1], strict=True)}
     counted = sorted(Counter(pairs).items(), key=lambda item: (-item[1], item[0]))[:most]
-    return [[n, picture(int(queries[example[p]])), picture(int(nearest[example[p]]))] for p, n in counted]
+    return [[n, image(int(queries[example[p]])), image(int(nearest[example[p]]))] for p, n in counted]
 
 
-def _pictures_of(item: dict[str, Any], confusions: int = 3) -> list[int]:
-    shown = [query["picture"] for query in item["queries"]]
+def _images_of(item: dict[str, Any], confusions: int = 3) -> list[int]:
+    shown = [query["image"] for query in item["queries"]]
     shown += [found for query in item["queries"] for found in query["found"]]
     shown += [each for pair in item["confusions"][:confusions] for each in pair[1:]]
     return [int(each[0]) for each in shown]
@@ -119,19 +113,19 @@ def _first_of_each(values: np.ndarray) -> np.ndarray:
     return np.sort(np.unique(values, return_index=True)[1])
 
 
-def _one_run_each(material: Material) -> list[Row]:
+def _one_run_each(data: ReportData) -> list[Row]:
     """The first seed of every method and split that kept its embeddings, those of the best method first."""
     rows: dict[tuple[str, str], Row] = {}
-    for row in sorted(material.table.rows, key=lambda row: row.seed):
+    for row in sorted(data.table.rows, key=lambda row: row.seed):
         if row.path is not None and (row.path / "embeddings.safetensors").exists():
             rows.setdefault((row.method, row.split), row)
-    methods = dict.fromkeys([*ranking(material.table, material.metric), *material.table.methods])
-    order = [(method, split) for method in methods for split in material.table.splits]
+    methods = dict.fromkeys([*ranking(data.table, data.metric), *data.table.methods])
+    order = [(method, split) for method in methods for split in data.table.splits]
     return [rows[place] for place in order if place in rows]
 
 
 class _DataSets:
-    """The pictures that runs were tested on, each set loaded once."""
+    """The images that runs were tested on, each set loaded once."""
 
     def __init__(self) -> None:
         self._loaded: dict[str, Dataset | OodmlError] = {}
@@ -157,32 +151,8 @@ def _load(spec: Any, fingerprint: str) -> Dataset:
         if dataset.fingerprint != fingerprint:
             dataset = load_images(dataset, quiet=True).dataset  # training leaves out what it cannot read
     if dataset.fingerprint != fingerprint:
-        raise OodmlError(f"the data set {dataset.name!r} has changed since the run.")
+        raise OodmlError(f"the dataset {dataset.name!r} has changed since the run.")
     return dataset
-
-
-def thumbnails(wanted: dict[tuple[str, int], Dataset]) -> tuple[dict[str, dict[str, str]], list[str]]:
-    """data set → image → data URL; a picture that cannot be read is left out and counted."""
-    pictures: dict[str, dict[str, str]] = {}
-    missing = 0
-    with ThreadPoolExecutor() as pool:  # decoding and encoding leave Python's lock
-        for (name, index), url in zip(wanted, pool.map(_thumbnail, wanted.items()), strict=True):
-            missing += url is None
-            if url is not None:
-                pictures.setdefault(name, {})[str(index)] = url
-    return pictures, [f"{missing} pictures of the galleries could not be read."] if missing else []
-
-
-def _thumbnail(item: tuple[tuple[str, int], Dataset]) -> str | None:
-    (_, index), dataset = item
-    try:
-        picture = dataset.source.image(index, shrink_to=SIDE)
-    except (OSError, ValueError):
-        return None
-    picture.thumbnail((SIDE, SIDE), Image.Resampling.BILINEAR, reducing_gap=2.0)
-    buffer = io.BytesIO()
-    picture.save(buffer, "WEBP", quality=70, method=2)
-    return f"data:image/webp;base64,{base64.b64encode(buffer.getvalue()).decode('ascii')}"
 
 
 def _summed_up(notes: list[str]) -> list[str]:

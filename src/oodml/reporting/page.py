@@ -11,7 +11,7 @@ from importlib.resources import files
 from typing import Any
 
 from oodml.reporting.chart import Chart
-from oodml.reporting.interactive import chart_data, plotly_script
+from oodml.reporting.draw_plotly import chart_data, plotly_script
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 from oodml.evaluation.estimate import Estimate, estimate
 from oodml.evaluation.spectrum import spectrum
 from oodml.reporting.chart import Chart, Series, View, Views
-from oodml.reporting.material import Material, mean_sd, read_json
+from oodml.reporting.report_data import ReportData, mean_sd, read_json
 from oodml.reporting.shift_charts import SHIFT, mark_text, run_text
 from oodml.study.correlations import scaled, structure_correlation
 from oodml.study.table import Row
@@ -22,28 +22,28 @@ _STEPS = 60  # points of a training curve; more cannot be told apart on a screen
 _STRUCTURE = ("rho", "pi_ratio", "pi_intra", "pi_inter", "uniformity", "alignment")
 
 
-def structure_chart(material: Material) -> Chart | None:
+def structure_chart(data: ReportData) -> Chart | None:
     """Structure of the embedding space against the score, both scaled to [0, 1] within the split (fig. 4)."""
     title = "Structure of the embedding space against performance"
-    return _structure_chart(material, "structure", title, material.trained)
+    return _structure_chart(data, "structure", title, data.trained)
 
 
-def discriminative_chart(material: Material) -> Chart | None:
+def discriminative_chart(data: ReportData) -> Chart | None:
     """The same of the methods that train on a loss alone, where there are others too."""
-    methods = material.table.discriminative
-    if len(methods) == len(material.trained):
+    methods = data.table.discriminative
+    if len(methods) == len(data.trained):
         return None
-    return _structure_chart(material, "structure-discriminative", "The same of purely discriminative methods", methods)
+    return _structure_chart(data, "structure-discriminative", "The same of purely discriminative methods", methods)
 
 
-def _structure_chart(material: Material, name: str, title: str, methods: list[str]) -> Chart | None:
-    table = material.table
+def _structure_chart(data: ReportData, name: str, title: str, methods: list[str]) -> Chart | None:
+    table = data.table
     sides = [side for side in ("train", "test") if any(row.structure.get(side) for row in table.rows)]
-    names = [measure for measure in _STRUCTURE if all(_varies(material, measure, side) for side in sides)]
+    names = [measure for measure in _STRUCTURE if all(_varies(data, measure, side) for side in sides)]
     if not sides or not names or len(methods) < 3:
         return None
     views: Views = {
-        (measure, side): _structure_view(material, measure, side, methods) for measure in names for side in sides
+        (measure, side): _structure_view(data, measure, side, methods) for measure in names for side in sides
     }
     return Chart(
         name,
@@ -55,14 +55,14 @@ def _structure_chart(material: Material, name: str, title: str, methods: list[st
     )
 
 
-def _varies(material: Material, name: str, side: str) -> bool:
-    known = {each for row in material.table.rows for each in row.structure.get(side, ())}
-    return name in known and bool(np.nanstd(material.table.structure(name, side)) > 0)
+def _varies(data: ReportData, name: str, side: str) -> bool:
+    known = {each for row in data.table.rows for each in row.structure.get(side, ())}
+    return name in known and bool(np.nanstd(data.table.structure(name, side)) > 0)
 
 
-def _structure_view(material: Material, name: str, side: str, methods: list[str]) -> View:
-    table, metric = material.table, material.metric
-    places = [material.style(method) for method in methods]
+def _structure_view(data: ReportData, name: str, side: str, methods: list[str]) -> View:
+    table, metric = data.table, data.metric
+    places = [data.style(method) for method in methods]
     measures = mean_sd(table.structure(name, side))[0][places]
     scores = mean_sd(table.scores(metric))[0][places]
     missing = np.isnan(measures) | np.isnan(scores)
@@ -70,7 +70,7 @@ def _structure_view(material: Material, name: str, side: str, methods: list[str]
     series = []
     for i, method in enumerate(methods):
         texts = [
-            mark_text(material, method, split, f"{name} {measure:.3f}, {metric} {100 * score:.1f}")
+            mark_text(data, method, split, f"{name} {measure:.3f}, {metric} {100 * score:.1f}")
             for split, measure, score in zip(table.splits, measures[i], scores[i], strict=True)
         ]
         series.append(Series(method, x[i], y[i], "points", None, None, texts, places[i]))
@@ -88,11 +88,11 @@ def _structure_view(material: Material, name: str, side: str, methods: list[str]
     return View(series, f"{name} of the {side} classes (scaled)", f"{metric} (scaled)", note=note)
 
 
-def capacity_chart(material: Material) -> Chart | None:
+def capacity_chart(data: ReportData) -> Chart | None:
     """Score against the shift by backbone or embedding size, averaged over the methods (fig. 5)."""
     axes = {}
     for key, label in (("backbone", "backbone"), ("embedding_dim", "embedding size")):
-        values = {material.result(row).get("config", {}).get(key) for row in material.table.rows if row.path}
+        values = {data.result(row).get("config", {}).get(key) for row in data.table.rows if row.path}
         if len(values - {None}) > 1:
             axes[key] = label
     if not axes:
@@ -100,30 +100,30 @@ def capacity_chart(material: Material) -> Chart | None:
     views: Views = {}
     for key, label in axes.items():
         groups = defaultdict(list)
-        for row in material.table.rows:
-            if (value := material.result(row).get("config", {}).get(key)) is not None:
+        for row in data.table.rows:
+            if (value := data.result(row).get("config", {}).get(key)) is not None:
                 groups[value].append(row)
-        for metric in material.metrics:
+        for metric in data.metrics:
             ordered = sorted(groups.items(), key=lambda item: (str(type(item[0])), item[0]))
-            series = [_mean_line(material, str(v), rows, metric, i) for i, (v, rows) in enumerate(ordered)]
+            series = [_mean_line(data, str(v), rows, metric, i) for i, (v, rows) in enumerate(ordered)]
             views[metric, label] = View(series, SHIFT, f"{metric} (%)")
-    switches = {"metric": material.metrics, "by": list(axes.values())}
+    switches = {"metric": data.metrics, "by": list(axes.values())}
     return Chart("capacity", "Capacity", views, switches, "Averaged over methods and seeds.")
 
 
-def _mean_line(material: Material, name: str, rows: list[Row], metric: str, place: int) -> Series:
-    values = [[100 * r.scores[metric] for r in rows if r.split == split] for split in material.table.splits]
+def _mean_line(data: ReportData, name: str, rows: list[Row], metric: str, place: int) -> Series:
+    values = [[100 * r.scores[metric] for r in rows if r.split == split] for split in data.table.splits]
     means = [float(np.mean(v)) if v else np.nan for v in values]
     hover = [
         f"{name}, {split}\n{mean:.1f}, mean of {len(v)} runs"
-        for split, mean, v in zip(material.table.splits, means, values, strict=True)
+        for split, mean, v in zip(data.table.splits, means, values, strict=True)
     ]
-    return Series(name, material.table.measured_fids, means, hover=hover, style=place)
+    return Series(name, data.table.measured_fids, means, hover=hover, style=place)
 
 
-def few_shot_chart(material: Material) -> Chart | None:
+def few_shot_chart(data: ReportData) -> Chart | None:
     """What adapting to a few labelled images of the new classes buys, against the shift (fig. 7)."""
-    files = [(row, row.path / "few_shot.json") for row in material.table.rows if row.path]
+    files = [(row, row.path / "few_shot.json") for row in data.table.rows if row.path]
     found = [(row, read_json(file)) for row, file in files if file.exists()]
     if not found:
         return None
@@ -133,10 +133,10 @@ def few_shot_chart(material: Material) -> Chart | None:
     for metric in metrics:
         for n in shots:
             series = []
-            for method in material.trained:
+            for method in data.trained:
                 rows = [(r, f[n]) for r, f in found if r.method == method and n in f and metric in f[n]["few"]]
                 if rows:
-                    series.append(_shot_series(material, method, rows, metric, n))
+                    series.append(_shot_series(data, method, rows, metric, n))
             views[metric, n] = View(series, SHIFT, f"{metric}: {n}-shot − zero-shot (points)")
     return Chart(
         "few-shot",
@@ -148,21 +148,21 @@ def few_shot_chart(material: Material) -> Chart | None:
     )
 
 
-def _shot_series(material: Material, method: str, rows: list[tuple[Row, Any]], metric: str, shots: str) -> Series:
+def _shot_series(data: ReportData, method: str, rows: list[tuple[Row, Any]], metric: str, shots: str) -> Series:
     by_split = defaultdict(list)
     for row, found in rows:
         zero, few = np.array(found["zero"][metric][2]), np.array(found["few"][metric][2])
         by_split[row.split].append((row, 100 * (few - zero)))
-    splits = [split for split in material.table.splits if split in by_split]
+    splits = [split for split in data.table.splits if split in by_split]
     gains = [_over_episodes([gain for _, gain in by_split[split]]) for split in splits]
     means, half = [gain.mean for gain in gains], [0.0 if gain.n == 1 else gain.half_width for gain in gains]
     texts = [
         run_text(by_split[s][0][0], f"{shots}-shot gain {m:+.1f} ± {h:.1f} points, {g.n} episodes")
         for s, m, h, g in zip(splits, means, half, gains, strict=True)
     ]
-    fids = [dict(zip(material.table.splits, material.table.measured_fids, strict=True))[s] for s in splits]
+    fids = [dict(zip(data.table.splits, data.table.measured_fids, strict=True))[s] for s in splits]
     low, high = [m - h for m, h in zip(means, half, strict=True)], [m + h for m, h in zip(means, half, strict=True)]
-    return Series(method, fids, means, "line", low, high, texts, material.style(method))
+    return Series(method, fids, means, "line", low, high, texts, data.style(method))
 
 
 def _over_episodes(gains: list[np.ndarray]) -> Estimate:
@@ -171,13 +171,13 @@ def _over_episodes(gains: list[np.ndarray]) -> Estimate:
     return estimate(np.mean([gain[:common] for gain in gains], axis=0).tolist())
 
 
-def spectra_chart(material: Material) -> Chart | None:
+def spectra_chart(data: ReportData) -> Chart | None:
     """Singular values of the test embeddings, as shares: a slow fall uses many directions."""
     views: Views = {}
-    for split in material.table.splits:
+    for split in data.table.splits:
         series = []
-        for method in material.trained:
-            row = _first_with(material, method, split, "embeddings.safetensors")
+        for method in data.trained:
+            row = _first_with(data, method, split, "embeddings.safetensors")
             if row is not None:
                 values = spectrum(load_file(row.path / "embeddings.safetensors")["embeddings"].astype(np.float32))
                 share = 100 * (values / values.sum().clamp(min=1e-12)).numpy()
@@ -186,7 +186,7 @@ def spectra_chart(material: Material) -> Chart | None:
                 hover = [run_text(row, f"value {i}: {s:.3f} % of the sum") for i, s in zip(places, share, strict=True)]
                 keep = _thinned(len(share), 128)
                 kept = [hover[i] for i in keep]
-                style = material.style(method)
+                style = data.style(method)
                 series.append(Series(method, places[keep], share[keep], "line", None, None, kept, style))
         if series:
             views[split,] = View(series, "singular value, largest first", "share of the sum (%)", log_y=True)
@@ -196,22 +196,22 @@ def spectra_chart(material: Material) -> Chart | None:
     return Chart("spectra", "Singular values", views, {"split": [key[0] for key in views]}, caption)
 
 
-def _first_with(material: Material, method: str, split: str, file: str) -> Any:
-    rows = (row for row in material.rows(method, split) if row.path and (row.path / file).exists())
+def _first_with(data: ReportData, method: str, split: str, file: str) -> Any:
+    rows = (row for row in data.rows(method, split) if row.path and (row.path / file).exists())
     return min(rows, key=lambda row: row.seed, default=None)
 
 
-def training_chart(material: Material) -> Chart | None:
+def training_chart(data: ReportData) -> Chart | None:
     """Loss and scores during training, averaged over seeds."""
     curves: dict[tuple[str, str], list[tuple[str, list[float], list[float]]]] = defaultdict(list)
-    for split in material.table.splits:
-        for method in material.trained:
-            histories = [read_history(row.path) for row in material.rows(method, split) if row.path]
+    for split in data.table.splits:
+        for method in data.trained:
+            histories = [read_history(row.path) for row in data.rows(method, split) if row.path]
             for quantity, (steps, values) in _mean_history([h for h in histories if h]).items():
                 curves[quantity, split].append((method, steps, values))
     long_enough = {key for key, lines in curves.items() if any(len(steps) > 1 for _, steps, _ in lines)}
     quantities = list(dict.fromkeys(quantity for quantity, split in curves if (quantity, split) in long_enough))
-    splits = [split for split in material.table.splits if any((q, split) in curves for q in quantities)]
+    splits = [split for split in data.table.splits if any((q, split) in curves for q in quantities)]
     if not quantities:
         return None
     views: Views = {}
@@ -223,7 +223,7 @@ def training_chart(material: Material) -> Chart | None:
                     steps,
                     values,
                     hover=[f"{method}, {split}\nstep {int(s)}: {v:.4g}" for s, v in zip(steps, values, strict=True)],
-                    style=material.style(method),
+                    style=data.style(method),
                 )
                 for method, steps, values in curves[quantity, split]
             ]

@@ -11,13 +11,18 @@ import numpy as np
 
 from oodml._errors import OodmlError, unknown_name
 from oodml._files import atomic_file
+from oodml.data import Dataset, load_dataset
+from oodml.reporting.chart import COLOURS, GREY, INK, LIGHT_GREY, Chart, Series, View
+from oodml.reporting.report_data import ReportData
+from oodml.study.splits import split_features
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-TRAIN, TEST, INK, FAINT = "#2a6f97", "#d1603d", "#2b2d33", "#8d929c"
+TRAIN, TEST = COLOURS[:2]
 STAGES = {"reverse": "easier (reversed swaps)", "swap": "swapping", "removal": "removal"}
 PROJECTIONS = ("auto", "umap", "tsne", "pca")
+MAP_POINTS = 1200  # images on a map of the page; t-SNE of more takes longer than the rest of the report
 
 
 def draw_progression(path: str | Path, progression: Sequence[Mapping[str, Any]], title: str = "") -> None:
@@ -30,7 +35,7 @@ def draw_progression(path: str | Path, progression: Sequence[Mapping[str, Any]],
     x = np.arange(len(progression)) - at_start
     exact = np.array([step["fid"] for step in progression])
     axes.plot(x, exact, color=INK, lw=1.8, label="FID")
-    axes.plot(x, [s["approximate_fid"] for s in progression], color=FAINT, lw=1.3, ls="--", label="its mean term")
+    axes.plot(x, [s["approximate_fid"] for s in progression], color=GREY, lw=1.3, ls="--", label="its mean term")
     _shade_stages(axes, progression, at_start, top=exact.max() * 1.14)
     for i, step in zip(x, progression, strict=True):
         if "chosen" in step:
@@ -74,7 +79,7 @@ def draw_map(
             points[left_out, 0],
             points[left_out, 1],
             s=4,
-            color="#d9dbdf",
+            color=LIGHT_GREY,
             lw=0,
             label="left out" if left_out.any() else None,
         )
@@ -135,8 +140,8 @@ def _shade_stages(axes: Any, progression: Sequence[Mapping[str, Any]], at_start:
         where = [i - at_start for i, each in enumerate(stages) if each == stage]
         if where:
             axes.axvspan(where[0] - 0.5, where[-1] + 0.5, color=INK, alpha=0.035 + 0.03 * (number % 2), lw=0)
-            axes.text((where[0] + where[-1]) / 2, top * 0.975, title, ha="center", va="top", color=FAINT, fontsize=9)
-    axes.axvline(0, color=FAINT, lw=1, ls=":")
+            axes.text((where[0] + where[-1]) / 2, top * 0.975, title, ha="center", va="top", color=GREY, fontsize=9)
+    axes.axvline(0, color=GREY, lw=1, ls=":")
 
 
 def _figure(width: float, height: float) -> Figure:
@@ -148,7 +153,7 @@ def _figure(width: float, height: float) -> Figure:
 def _legend(figure: Figure, left_out: bool) -> None:
     from matplotlib.lines import Line2D
 
-    entries = [("train", TRAIN), ("test", TEST), *([("left out", "#d9dbdf")] if left_out else [])]
+    entries = [("train", TRAIN), ("test", TEST), *([("left out", LIGHT_GREY)] if left_out else [])]
     marks = [Line2D([], [], marker="o", ls="", color=colour, label=name) for name, colour in entries]
     figure.legend(handles=marks, loc="outside lower center", ncols=len(marks), frameon=False)
 
@@ -159,3 +164,40 @@ def _save(figure: Figure, path: str | Path) -> None:
         axes.spines[["top", "right"]].set_visible(False)
     with atomic_file(path) as temporary:
         figure.savefig(temporary, format=path.suffix.lstrip(".") or "png", dpi=140)
+
+
+def map_charts(data: ReportData) -> tuple[list[Chart], list[str]]:
+    """Three maps, side by side, and a note where they should be there but cannot.
+
+    There are none where the study did not build its splits: then there are no features to show.
+    """
+    held = data.json("splits.json")
+    splits = sorted((held or {}).get("splits", []), key=lambda split: split["fid"] or 0)
+    recipe = splits[0].get("provenance", {}).get("recipe") if splits else None
+    spec = next((result["config"]["dataset"] for result in data.results.values() if "config" in result), None)
+    if not recipe or spec is None or len(splits) < 3:
+        return [], []
+    try:
+        features, sample = split_features(recipe, load_dataset(spec))
+    except OodmlError as error:
+        return [], [f"No maps of the splits: {error}"]
+    order = np.random.default_rng(0).permutation(len(sample))[:MAP_POINTS]
+    place = tsne(features[order])
+    chosen = {"easy": splits[0], "medium": splits[len(splits) // 2], "hard": splits[-1]}
+    return [_map(level, split, sample, order, place) for level, split in chosen.items()], []
+
+
+def _map(level: str, split: dict[str, Any], sample: Dataset, order: np.ndarray, place: np.ndarray) -> Chart:
+    series = []
+    for style, side in enumerate(("train", "test")):
+        here = np.isin(sample.labels[order], sample.class_ids(split[side]))
+        texts = [f"{sample.classes[sample.labels[i]]}\n{sample.path(int(i))}" for i in order[here]]
+        series.append(Series(f"{side} classes", place[here, 0], place[here, 1], "points", None, None, texts, style))
+    return Chart(
+        f"map-{level}",
+        f"{level.capitalize()}: {split['name']}, FID {split['fid']:.4g}",
+        {(): View(series, "", "", bare=True)},
+        caption="t-SNE of the features that the splits were built from; a dot is a image." if level == "easy" else "",
+        width="third",
+        height=320,
+    )

@@ -1,53 +1,62 @@
-"""The first lines of the page: which method generalises best, by how much, and what is no more than noise."""
+"""Sentences: the first lines of the page, the answer of an audit, where a target is. Numbers come from elsewhere; each
+sentence states only what the runs can show."""
 
 from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from oodml.evaluation.estimate import estimate, share_text
-from oodml.reporting.material import MATCHED, Material, mean_sd
+from oodml.reporting.report_data import MATCHED, ReportData, mean_sd
 from oodml.shift import Placement
+from oodml.study.advice import FEWEST_CLASSES, Advice, Expectation
 from oodml.study.leaderboard import ranking
+from oodml.study.statistics import Comparison
+
+FEW_CLASSES = 10  # another choice of so few test classes could change the scores by many points
 
 
-def answer(material: Material) -> list[str]:
+def answer(data: ReportData) -> list[str]:
     """One to five sentences; each states only what the runs can tell. Right after the first: what is still missing."""
-    first, *rest = _found(material)
-    unfinished = material.table.unfinished
+    first, *rest = _found(data)
+    unfinished = data.table.unfinished
     return [first, *([unfinished] if unfinished else []), *rest]
 
 
-def _found(material: Material) -> list[str]:
+def _found(data: ReportData) -> list[str]:
     """What the finished runs say. An audit's folder has its own words."""
-    if audited := material.json("audit.json"):
+    if audited := data.json("audit.json"):
         return [*audited["answer"], *audited["notes"]]
-    if material.table.shifts < 2:
-        return _one_shift(material)
-    ranked = list(material.table.ags(material.metric).items())
+    if data.table.shifts < 2:
+        return _one_shift(data)
+    ranked = list(data.table.ags(data.metric).items())
     if not ranked:
         return ["No method has finished on every split yet, so none can be ranked."]
     best, score = ranked[0]
     score_text = share_text(score.mean, score.half_width)
-    of = metric_words(material.metric, len(material.table.splits))
+    of = metric_words(data.metric, len(data.table.splits))
     if len(ranked) == 1:
         return [
             f"{best} is the only method that finished on every split: AGS {score_text} ({of}).",
-            *_gain(material, best),
+            *_gain(data, best),
         ]
     second = ranked[1][0]
-    comparison = material.table.compare(material.metric, best, second)
+    comparison = data.table.compare(data.metric, best, second)
     if np.isnan(comparison.low):  # one seed has no interval
         return [
             f"{best} has the highest AGS, {100 * score.mean:.1f} ({of}).",
             comparison.sentence,
-            *_gain(material, best),
+            *_gain(data, best),
         ]
     if comparison.distinguishable:
         first = f"{best} generalises best: AGS {score_text} ({of})."
-        return [first, *_lead(material, best, second), *_gain(material, best)]
+        return [first, *_lead(data, best, second), *_gain(data, best)]
     first = f"{best} has the highest AGS, {score_text} ({of}), but its lead is within the noise."
-    return [first, comparison.sentence, *_gain(material, best)]
+    return [first, comparison.sentence, *_gain(data, best)]
 
 
 def metric_words(metric: str, splits: int) -> str:
@@ -56,11 +65,11 @@ def metric_words(metric: str, splits: int) -> str:
     return f"recall@1 at one gallery size{' for all splits' if splits > 1 else ''}"
 
 
-def _lead(material: Material, best: str, second: str) -> list[str]:
+def _lead(data: ReportData, best: str, second: str) -> list[str]:
     """How the lead moves from the smallest shift to the largest, where seeds can tell that it moves: both have some."""
-    if not {best, second} <= set(material.trained):
+    if not {best, second} <= set(data.trained):
         return []
-    lead = _lead_by_seed(material, best, second)
+    lead = _lead_by_seed(data, best, second)
     if not lead.shape[1]:
         return []
     start, end = lead[0].mean(), lead[-1].mean()
@@ -76,39 +85,39 @@ def _lead(material: Material, best: str, second: str) -> list[str]:
     return [f"Its lead over {second} {verb} from {start:.1f} to {end:.1f} points as the shift grows."]
 
 
-def _lead_by_seed(material: Material, best: str, second: str) -> NDArray[np.float64]:
+def _lead_by_seed(data: ReportData, best: str, second: str) -> NDArray[np.float64]:
     """In points, (split, seed), of the seeds that both have."""
-    a, b = material.table.side_by_side(material.metric, best, second)
+    a, b = data.table.side_by_side(data.metric, best, second)
     return 100 * (a - b)
 
 
-def _gain(material: Material, best: str) -> list[str]:
+def _gain(data: ReportData, best: str) -> list[str]:
     """What training bought over the untrained backbone at both ends."""
-    metric = material.metric
-    if np.isnan(material.table.gain(metric)).all() and "recall@1" in material.metrics:
+    metric = data.metric
+    if np.isnan(data.table.gain(metric)).all() and "recall@1" in data.metrics:
         metric = "recall@1"  # the untrained backbone may not be scored at one gallery size
-    means = 100 * mean_sd(material.table.gain(metric))[0][material.style(best)]
+    means = 100 * mean_sd(data.table.gain(metric))[0][data.style(best)]
     if np.isnan(means[[0, -1]]).any():
         return []
-    what = "" if metric == material.metric else f" of {metric}"
+    what = "" if metric == data.metric else f" of {metric}"
     return [
         f"Over the untrained backbone it gains {means[0]:+.1f} points{what} at the smallest shift and {means[-1]:+.1f} "
         "at the largest."
     ]
 
 
-def _one_shift(material: Material) -> list[str]:
+def _one_shift(data: ReportData) -> list[str]:
     """One split, or several of one FID or of none, whose mean counts."""
-    table = material.table
-    ranked = ranking(table, material.metric)
+    table = data.table
+    ranked = ranking(table, data.metric)
     if not ranked:
         return ["No method has finished on every split yet, so none can be ranked."]
     best, found = next(iter(ranked.items()))
     where, end = _where(len(table.splits), None not in table.fids)
     score = share_text(found.mean, found.half_width)
-    text = f"{best} scores best on {where}: {metric_words(material.metric, len(table.splits))} {score}."
+    text = f"{best} scores best on {where}: {metric_words(data.metric, len(table.splits))} {score}."
     if len(ranked) > 1:
-        text += " " + _one_shift_lead(material, best, list(ranked)[1])
+        text += " " + _one_shift_lead(data, best, list(ranked)[1])
     return [text, end]
 
 
@@ -123,12 +132,12 @@ def _where(splits: int, measured: bool) -> tuple[str, str]:
     return f"these {splits} {which}", f"{which[0].upper()}{which[1:]} {cannot}: write the FID into their files."
 
 
-def _one_shift_lead(material: Material, best: str, second: str) -> str:
-    lead = _lead_by_seed(material, best, second).mean(axis=0)
+def _one_shift_lead(data: ReportData, best: str, second: str) -> str:
+    lead = _lead_by_seed(data, best, second).mean(axis=0)
     if not len(lead):
         return f"It has no seed in common with {second}, so nothing says whether its lead is more than noise."
     found = estimate(lead)
-    if not {best, second} & set(material.trained):
+    if not {best, second} & set(data.trained):
         return f"It is {found.mean:.1f} points ahead of {second}; neither was trained, so there are no seeds to vary."
     if found.n < 2:
         return f"One seed cannot say whether its lead over {second} is more than noise."
@@ -155,3 +164,118 @@ def placement_sentence(placed: Placement) -> str:
     return (
         f"The target falls between {below[-1].name} ({below[-1].mean:.1f}) and {above.name} ({above.mean:.1f}): {span}."
     )
+
+
+# -- the answer of an audit ------------------------------------------------------------------------------------------
+
+
+def advice_sentences(advice: Advice) -> list[str]:
+    """What to use, whether training beats the untrained backbone, and how the two best methods compare."""
+    if advice.best is None:
+        return ["Use the untrained backbone: no method was trained on every split."]
+    assert advice.lead is not None
+    points = f"{100 * abs(advice.lead):.1f} points{_doubt(advice)}"
+    sides = "ahead of" if advice.lead > 0 else "behind"
+    unused = f"the best method, {advice.best}, is {sides} it by {points}."
+    if advice.use == advice.best:
+        sentence = f"Use {advice.best}: training puts it ahead of the untrained backbone by {points}."
+    elif advice.comparison is not None and advice.comparison.distinguishable:
+        sentence = (
+            f"Use the untrained backbone: training a head does not improve it on this data, {unused} "
+            "With more classes to train on this may change."
+        )
+    else:
+        sentence = f"Use the untrained backbone: {unused}"
+    return [sentence, *([] if advice.runner_up is None else [_runner_up(advice.runner_up)])]
+
+
+def _doubt(advice: Advice) -> str:
+    """What follows the points of a lead: the unit, and how certain it is."""
+    found = advice.comparison
+    if found is None:
+        return ", measured on one level of shift only"
+    if math.isnan(found.low):
+        return " of AGS, measured with one seed only"
+    if not advice.decided:
+        return f" of AGS, which chance may explain ({found.interval})"
+    both = "" if found.distinguishable else "; both seeds agree, but two seeds cannot exclude chance"
+    return f" of AGS{both} ({found.interval})"
+
+
+def _runner_up(found: Comparison) -> str:
+    if found.difference < 0:  # over the seeds that both have, the order is reversed
+        return (
+            f"Among the methods: {found.first} and {found.second} cannot be distinguished, {found.first} leads over "
+            f"all of its seeds and {found.second} over those that both have."
+        )
+    return f"Among the methods: {found.sentence}"
+
+
+def expectation_sentences(use: str, expected: Sequence[Expectation], gallery: tuple[int, int]) -> list[str]:
+    """What recall to expect on classes like those trained on and, as the second of `expected`, unlike them."""
+    like, *others = expected
+    sentences = [
+        f"On unseen classes like yours ({_conditions(like)}) expect {use} to return the right class first "
+        f"{_recall(like)}."
+    ]
+    for unlike in others:
+        sentences.append(f"On unseen classes unlike yours ({_conditions(unlike)}) expect {_recall(unlike)}.")
+        sentences.append(
+            f"With one gallery for both, {gallery[0]} classes of {gallery[1]} images, that is "
+            f"{100 * like.matched:.1f} % and {100 * unlike.matched:.1f} %."
+        )
+    fewest = min(each.test_classes for each in expected)
+    if fewest < FEW_CLASSES:
+        shown = "" if any(each.low is None for each in expected) else ", as their intervals show"
+        sentences.append(
+            f"{fewest} test classes are few: other classes could change these numbers by many points{shown}."
+        )
+    return sentences
+
+
+def _conditions(x: Expectation) -> str:
+    return f"split {x.split}, FID {x.fid:.1f}, trained on {x.train_classes} classes, tested on {x.test_classes}"
+
+
+def _recall(x: Expectation) -> str:
+    share = f"{100 * x.recall:.1f} % of the time"
+    if x.low is not None and x.high is not None:
+        return f"{share} (95 % interval over classes {100 * x.low:.1f} to {100 * x.high:.1f})"
+    few = x.test_classes < FEWEST_CLASSES
+    return (
+        f"{share} (no interval: {f'{x.test_classes} classes are too few' if few else 'all test classes score alike'})"
+    )
+
+
+def target_sentences(placed: Placement, forecast: Mapping[str, Any]) -> list[str]:
+    """Where the target is, and what to expect there. `forecast` is what forecast.json holds."""
+    assert placed.target is not None
+    low, high = placed.target.interval()
+    sentences = [
+        f"The target's {placed.target_images} images are at FID {placed.target.mean:.1f} from yours ({low:.1f} to "
+        f"{high:.1f} over draws of {placed.n}); your own splits, in draws of the same size, span "
+        f"{min(placed.fids.values()):.1f} to {max(placed.fids.values()):.1f}. Smaller draws make every FID larger: "
+        "compare only these numbers with each other."
+    ]
+    if placed.shared:
+        sentences.append(
+            f"{placed.shared_targets} of the target's {placed.target_images} images are also in your folder, or nearly "
+            f"({placed.searched} images of it were searched): a test on them would be too easy, and the forecast is "
+            "for new images only."
+        )
+    if forecast["target"] is None:
+        return [*sentences, "Fewer than three levels of shift were measured: too few for a forecast."]
+    classes, images = forecast["gallery"]
+    gallery = f" That is for {classes} classes of {images} images." if forecast["target"]["inside"] else ""
+    return [*sentences, f"{forecast['target']['sentence']}{gallery}"]
+
+
+def worth_sentences(forecast: Mapping[str, Any]) -> list[str]:
+    """How accurate a forecast for a target would be; nothing with too few levels of shift for one."""
+    error = forecast["leave_one_out_error"]
+    if error is None:
+        return []
+    return [
+        f"With {forecast['method']}, a split left out is predicted to {100 * error:.1f} points: the accuracy of a "
+        "forecast for other images of yours (--target)."
+    ]

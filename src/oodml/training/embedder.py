@@ -16,8 +16,7 @@ from oodml._errors import OodmlError
 from oodml._machine import pick_device
 from oodml.config import RunConfig
 from oodml.config.protocol import with_numbers_of
-from oodml.data import Transforms
-from oodml.data._evaluation_view import view_one
+from oodml.data import Transforms, view_one
 from oodml.methods import Context, Method, make_method
 from oodml.models import Backbone, make_backbone
 from oodml.models.embedder import Embedder

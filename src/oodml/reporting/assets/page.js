@@ -68,16 +68,16 @@ const viewKey = (switches) =>
 const charts = [];
 const hidden = new Set(); // methods hidden by a click on a legend, in every chart
 
-const THUMBNAIL = 1 / 16; // side of a picture on a map, as a share of the map
+const THUMBNAIL = 1 / 16; // side of a image on a map, as a share of the map
 
 function imagesOf(view) {
-  const shown = view.traces.filter((trace) => trace.pictures && !hidden.has(trace.legendgroup));
+  const shown = view.traces.filter((trace) => trace.images && !hidden.has(trace.legendgroup));
   const spread = (axis) => {
     const values = view.traces.flatMap((trace) => trace[axis]);
     return THUMBNAIL * (Math.max(...values) - Math.min(...values));
   };
   const [sizex, sizey] = shown.length ? [spread("x"), spread("y")] : [0, 0];
-  return shown.flatMap((trace) => trace.pictures.map((source, i) => ({
+  return shown.flatMap((trace) => trace.images.map((source, i) => ({
     source, x: trace.x[i], y: trace.y[i], sizex, sizey, xref: "x", yref: "y", xanchor: "center", yanchor: "middle", layer: "above",
   })));
 }
@@ -243,14 +243,14 @@ function equipSwitched(block) {
 }
 
 // ---- galleries -----------------------------------------------------------------------------------------------------
-function picture(found, item, pictures, verdict) {
+function image(found, item, images, verdict) {
   const [index, name, file] = found;
-  const url = pictures[item.data]?.[index];
+  const url = images[item.data]?.[index];
   const distance = found.length > 4 ? found[4] : null;
-  const box = element("div", { class: `picture ${verdict ?? ""}`, tabindex: "0" });
+  const box = element("div", { class: `image ${verdict ?? ""}`, tabindex: "0" });
   box.dataset.tip = `${file}\nclass: ${name}${distance === null ? "" : `\ndistance ${distance.toFixed(3)}`}`;
   const frame = element("div", { class: "frame" });
-  frame.append(url ? element("img", { src: url, alt: name }) : "no picture");
+  frame.append(url ? element("img", { src: url, alt: name }) : "no image");
   const label = element("div", { class: "name" });
   if (verdict) label.append(element("span", { class: "mark" }, verdict === "right" ? "✓ " : "✗ "));
   label.append(...name.split(/(?<=[_.\-])/).flatMap((part) => [part, element("wbr")])); // long names may break there
@@ -258,15 +258,15 @@ function picture(found, item, pictures, verdict) {
   return box;
 }
 
-function showGallery(place, item, pictures) {
+function showGallery(place, item, images) {
   place.replaceChildren();
   if (!item) { place.append(element("p", { class: "muted" }, "No embeddings were kept for this method and split.")); return; }
   const percent = (100 * item.recall).toFixed(1);
   place.append(element("p", { class: "muted" }, `${item.method}: ${item.searched} queries searched, ${percent} % of them right at the first neighbour.`));
   if (!item.queries.length) place.append(element("p", {}, "None of them fails."));
   for (const query of item.queries) {
-    const row = element("div", { class: "query" }, picture(query.picture, item, pictures), element("span", { class: "arrow", "aria-hidden": "true" }, "→"));
-    for (const found of query.found) row.append(picture(found, item, pictures, found[3] ? "right" : "wrong"));
+    const row = element("div", { class: "query" }, image(query.image, item, images), element("span", { class: "arrow", "aria-hidden": "true" }, "→"));
+    for (const found of query.found) row.append(image(found, item, images, found[3] ? "right" : "wrong"));
     row.append(element("span", { class: "verdict" }, query.first ? `first of its class: ${query.first}` : "none of its class among the first 50"));
     place.append(row);
   }
@@ -274,8 +274,8 @@ function showGallery(place, item, pictures) {
   place.append(element("h3", {}, "Classes most often mistaken"));
   const pairs = element("div", { class: "pairs" });
   for (const [count, first, second] of item.confusions) {
-    if (pictures[item.data]?.[first[0]] && pairs.childElementCount < 3) {
-      pairs.append(element("div", { class: "pair" }, picture(first, item, pictures), picture(second, item, pictures), element("span", {}, count === 1 ? "once" : `${count} times`)));
+    if (images[item.data]?.[first[0]] && pairs.childElementCount < 3) {
+      pairs.append(element("div", { class: "pair" }, image(first, item, images), image(second, item, images), element("span", {}, count === 1 ? "once" : `${count} times`)));
     }
   }
   const rows = item.confusions.map(([count, first, second]) => element("tr", {}, element("td", {}, first[1]), element("td", { class: "words" }, second[1]), element("td", {}, String(count))));
@@ -290,10 +290,10 @@ function showNeighbours(place, data) {
     const rows = element("div", { class: "spaces" });
     for (const [name, found] of query.spaces) {
       const row = element("div", { class: "query" }, element("span", { class: "space" }, name));
-      row.append(...found.map((each) => picture(each, data, data.pictures)));
+      row.append(...found.map((each) => image(each, data, data.images)));
       rows.append(row);
     }
-    place.append(element("div", { class: "asked" }, picture(query.picture, data, data.pictures), rows));
+    place.append(element("div", { class: "asked" }, image(query.image, data, data.images), rows));
   }
 }
 
@@ -309,7 +309,7 @@ function equipGallery(data) {
   place.append(bar, body);
   follow(switches, () => {
     const [method, split] = Object.entries(switches).map(([name, values]) => valueOf(name, values));
-    showGallery(body, data.items.find((item) => item.method === method && item.split === split), data.pictures);
+    showGallery(body, data.items.find((item) => item.method === method && item.split === split), data.images);
   }, bar);
 }
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -13,27 +11,25 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
-from PIL import Image, ImageOps
 
 from oodml._files import atomic_file
 from oodml.data import Dataset
 from oodml.reporting.chart import COLOURS, Chart, Series, View
-from oodml.reporting.gallery import thumbnails
+from oodml.reporting.draw_matplotlib import save_figure, write_figures
 from oodml.reporting.page import Section, page_html
-from oodml.reporting.printed import picture_of, save_figure, write_figures
 from oodml.reporting.split_figures import tsne
+from oodml.reporting.thumbnails import framed_thumbnail, pixels_of, thumbnails
 
 CLASSES = len(COLOURS)  # on a map: as many as have a colour of their own
-A_CLASS = 30  # pictures of a class on a map
+A_CLASS = 30  # images of a class on a map
 QUERIES = 6
 NEIGHBOURS = 5
-_SIDE, _FRAME = 44, 4  # pixels of a thumbnail on a map, and of the frame in the colour of its class
 
 Found = Sequence[tuple[int, float]]  # places of images and their distances from a query, nearest first
 
 
 def choose_shown(labels: NDArray[np.int64], seed: int = 0) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Places (in `labels`) of the pictures on the maps, and of the queries: classes spread evenly over those there."""
+    """Places (in `labels`) of the images on the maps, and of the queries: classes spread evenly over those there."""
     rng = np.random.default_rng(seed)
     classes = np.unique(labels)
 
@@ -47,7 +43,7 @@ def choose_shown(labels: NDArray[np.int64], seed: int = 0) -> tuple[NDArray[np.i
 
 @dataclass(frozen=True)
 class Shown:
-    """What the page of a run's spaces is made of. A place is a position in `indices`, not in the data set."""
+    """What the page of a run's spaces is made of. A place is a position in `indices`, not in the dataset."""
 
     title: str
     subtitle: str
@@ -60,14 +56,14 @@ class Shown:
     gap: Sequence[Mapping[str, Any]] = ()  # rows of `generalisation_gap`, where they were computed
 
     def about(self, place: int) -> list[str]:
-        """What the page says of a picture: its number, class and file."""
+        """What the page says of a image: its number, class and file."""
         index = int(self.indices[place])
         return [str(index), self.dataset.classes[self.dataset.labels[index]], self.dataset.path(index)]
 
     @property
     def answer(self) -> list[str]:
         """The page in a sentence or two."""
-        said = [f"{len(self.indices):,} pictures in {len(self.rows)} spaces of one run: {', '.join(self.rows)}."]
+        said = [f"{len(self.indices):,} images in {len(self.rows)} spaces of one run: {', '.join(self.rows)}."]
         if self.gap:
             first = self.gap[0]
             said.append(
@@ -88,21 +84,21 @@ def spaces_page(shown: Shown, out: str | Path, figures: str | Path | None = None
         temporary.write_text(text, encoding="utf-8")
     if figures is not None:
         write_figures(maps, Path(figures))
-        pictures = gallery["pictures"][shown.dataset.fingerprint]
+        images = gallery["images"][shown.dataset.fingerprint]
         for number, query in enumerate(gallery["neighbours"]):
-            save_figure(_printed_query(query, pictures), Path(figures) / f"neighbours-{number + 1}")
+            save_figure(_printed_query(query, images), Path(figures) / f"neighbours-{number + 1}")
     return page
 
 
 def _gallery(shown: Shown) -> tuple[dict[str, Any], list[str]]:
-    """The queries and their neighbours as the page reads them, with their pictures; and what could not be shown."""
+    """The queries and their neighbours as the page reads them, with their images; and what could not be shown."""
     found = (place for each in shown.neighbours.values() for row in each for place, _ in row)
     key, dataset = shown.dataset.fingerprint, shown.dataset
     wanted = {(key, int(shown.indices[place])): dataset for place in {*shown.queries.tolist(), *map(int, found)}}
-    pictures, notes = thumbnails(wanted)
+    images, notes = thumbnails(wanted)
     neighbours = [
         {
-            "picture": shown.about(query),
+            "image": shown.about(query),
             "spaces": [
                 [name, [[*shown.about(place), False, round(distance, 4)] for place, distance in each[number]]]
                 for name, each in shown.neighbours.items()
@@ -110,20 +106,20 @@ def _gallery(shown: Shown) -> tuple[dict[str, Any], list[str]]:
         }
         for number, query in enumerate(shown.queries)
     ]
-    return {"data": key, "pictures": pictures, "neighbours": neighbours}, notes
+    return {"data": key, "images": images, "neighbours": neighbours}, notes
 
 
 def _gallery_section() -> Section:
     lead = (
-        "For each query the nearest pictures of other classes, space by space. What an embedding finds there tells "
-        "what it knows beside the classes: a pose, a colour, a background. Point at a picture for file and distance."
+        "For each query the nearest images of other classes, space by space. What an embedding finds there tells "
+        "what it knows beside the classes: a pose, a colour, a background. Point at a image for file and distance."
     )
     return Section("galleries", "Neighbours of other classes", lead, body='<div id="gallery"></div>')
 
 
 def _map_section(maps: list[Chart]) -> Section:
     lead = (
-        f"t-SNE of the same pictures in each space, up to {A_CLASS} of up to {CLASSES} classes; the colour of a frame "
+        f"t-SNE of the same images in each space, up to {A_CLASS} of up to {CLASSES} classes; the colour of a frame "
         "is the class. Compact groups of one colour: the space knows the classes. Mixed colours that look alike: it "
         "knows what they share."
     )
@@ -152,7 +148,7 @@ def _map_charts(shown: Shown) -> list[Chart]:
     dataset, images = shown.dataset, shown.indices[shown.mapped]
     labels = dataset.labels[images]
     colour_of = {label: place for place, label in enumerate(np.unique(labels))}
-    framed = [_framed(dataset, int(i), COLOURS[colour_of[dataset.labels[i]]]) for i in images]
+    framed = [framed_thumbnail(dataset, int(i), COLOURS[colour_of[dataset.labels[i]]]) for i in images]
     charts = []
     for number, (space, embeddings) in enumerate(shown.rows.items()):
         place = tsne(embeddings[shown.mapped])
@@ -162,34 +158,22 @@ def _map_charts(shown: Shown) -> list[Chart]:
             texts = ["\n".join(shown.about(shown.mapped[i])[1:]) for i in here]
             x, y = place[here].T
             name = dataset.classes[label]
-            series.append(Series(name, x, y, "points", hover=texts, style=style, pictures=[framed[i] for i in here]))
+            series.append(Series(name, x, y, "points", hover=texts, style=style, images=[framed[i] for i in here]))
         view = View(series, "", "", bare=True)
         charts.append(Chart(f"map-{number + 1}", space, {(): view}, width="half", height=560))
     return charts
 
 
-def _framed(dataset: Dataset, index: int, colour: str) -> str:
-    """A square thumbnail inside a frame, as a data URL; grey where the picture cannot be read."""
-    try:
-        picture = dataset.source.image(index, shrink_to=_SIDE).convert("RGB")
-    except (OSError, ValueError):
-        picture = Image.new("RGB", (_SIDE, _SIDE), "#808891")
-    square = ImageOps.fit(picture, (_SIDE, _SIDE), Image.Resampling.BILINEAR)
-    buffer = io.BytesIO()
-    ImageOps.expand(square, _FRAME, colour).save(buffer, "WEBP", quality=60, method=2)
-    return f"data:image/webp;base64,{base64.b64encode(buffer.getvalue()).decode('ascii')}"
-
-
-def _printed_query(query: Mapping[str, Any], pictures: Mapping[str, str]) -> Figure:
+def _printed_query(query: Mapping[str, Any], images: Mapping[str, str]) -> Figure:
     """One query and its neighbours, a row a space."""
     spaces = query["spaces"]
     columns = 1 + max(len(found) for _, found in spaces)
     figure = Figure(figsize=(1.1 * columns + 0.9, 1.15 * len(spaces)), layout="constrained")
     axes = figure.subplots(len(spaces), columns, squeeze=False)
     for row, (name, found) in zip(axes, spaces, strict=True):
-        for axis, about in zip(row, [query["picture"], *found], strict=False):
-            if about[0] in pictures:
-                axis.imshow(picture_of(pictures[about[0]]))
+        for axis, about in zip(row, [query["image"], *found], strict=False):
+            if about[0] in images:
+                axis.imshow(pixels_of(images[about[0]]))
         for axis in row:
             axis.set_xticks([])
             axis.set_yticks([])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import io
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +11,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.offsetbox import AnnotationBbox, OffsetImage
 from matplotlib.ticker import LogLocator, NullFormatter
-from PIL import Image
 
 from oodml._files import atomic_file
-from oodml.reporting.chart import Chart, Series, Style, View
+from oodml.reporting.chart import GREY, INK, Chart, Series, Style, View
+from oodml.reporting.thumbnails import pixels_of
 
 _MARKERS = {
     "circle": "o",
@@ -57,12 +55,6 @@ def save_figure(figure: Figure, path: Path) -> list[Path]:
     return written
 
 
-def picture_of(url: str) -> np.ndarray:
-    """The pixels (h, w, 3) of a data URL."""
-    with Image.open(io.BytesIO(base64.b64decode(url.partition(",")[2]))) as picture:
-        return np.asarray(picture.convert("RGB"))
-
-
 def draw(view: View, height: float = 3.2) -> Figure:
     """One view as a drawing 6 inches wide, the legend above the axes."""
     figure = Figure(figsize=(6.0, height), layout="constrained")
@@ -74,7 +66,7 @@ def draw(view: View, height: float = 3.2) -> Figure:
     if view.log_y:
         _log_axis(axes)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(color="#808891", alpha=0.25, linewidth=0.6)
+    axes.grid(color=GREY, alpha=0.25, linewidth=0.6)
     axes.set_axisbelow(True)
     if view.bare:
         axes.set_axis_off()
@@ -98,7 +90,7 @@ def _draw_series(axes: Axes, series: Series) -> None:
     label = _name(series.name) if series.listed else "_nolegend_"
     if series.kind == "bars":
         names = [_name(str(name)) for name in series.y]
-        axes.barh(names, series.x, color=style.colour, height=0.65, xerr=_error(series, series.x), ecolor="#333333")
+        axes.barh(names, series.x, color=style.colour, height=0.65, xerr=_error(series, series.x), ecolor=INK)
         for name, value in zip(names, series.x, strict=True):
             axes.annotate(f" {value:.1f}", (value, name), va="center", ha="left", fontsize=8)
         return
@@ -113,9 +105,9 @@ def _draw_series(axes: Axes, series: Series) -> None:
             "linestyle": "none",
         }
         axes.errorbar(series.x, series.y, _error(series, series.y), label=label, **look)
-        for x, y, url in zip(series.x, series.y, series.pictures or (), strict=False):
-            box = AnnotationBbox(OffsetImage(picture_of(url), zoom=0.28), (float(x), float(y)), frameon=False)
-            box.set_in_layout(False)  # the layout has room for the marks, not for every picture at the rim
+        for x, y, url in zip(series.x, series.y, series.images or (), strict=False):
+            box = AnnotationBbox(OffsetImage(pixels_of(url), zoom=0.28), (float(x), float(y)), frameon=False)
+            box.set_in_layout(False)  # the layout has room for the marks, not for every image at the rim
             axes.add_artist(box)
         return
     many = len(series.x) > 20
@@ -139,7 +131,7 @@ def _error(series: Series, centre: object) -> np.ndarray | None:
 
 def _height(chart: Chart) -> float:
     bars = sum(series.kind == "bars" for series in chart.first.series)
-    return 0.7 + 0.3 * bars if bars else 5.5 if any(series.pictures for series in chart.first.series) else 3.2
+    return 0.7 + 0.3 * bars if bars else 5.5 if any(series.images for series in chart.first.series) else 3.2
 
 
 def _name(text: str) -> str:

@@ -34,7 +34,7 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Material:
+class ReportData:
     """A study as the report reads it. `metric` is the one that the words, bars and first views are about."""
 
     table: StudyTable
@@ -87,7 +87,7 @@ class Material:
         return [Failure(name, traceback) for name, traceback in found.items() if traceback is not None]
 
 
-def gather(table: StudyTable, store: Store | None, metric: str | None, title: str | None) -> Material:
+def read_report_data(table: StudyTable, store: Store | None, metric: str | None, title: str | None) -> ReportData:
     """Read what the runs of a table wrote; the study's folder is found from the runs when it is not given."""
     paths = [row.path for row in table.rows if row.path is not None]
     if store is None and paths and paths[0].parent.name == "runs":
@@ -99,7 +99,7 @@ def gather(table: StudyTable, store: Store | None, metric: str | None, title: st
     chosen = metric or next((name for name in HEADLINE if name in table.metrics), table.metrics[0])
     table = StudyTable((_with_structure(row, results) for row in table.rows), table.missing, table.known_as)
     table.scores(chosen)  # an unknown name is refused here, with the known ones listed
-    return Material(table, store, chosen, title or _title(results, table.shifts > 1), results)
+    return ReportData(table, store, chosen, title or _title(results, table.shifts > 1), results)
 
 
 def _with_structure(row: Row, results: dict[Path, dict[str, Any]]) -> Row:
@@ -113,7 +113,7 @@ def _title(results: dict[Path, dict[str, Any]], rising: bool) -> str:
 
 
 def _set_name(result: dict[str, Any]) -> str:
-    """A folder of pictures is called by its own name."""
+    """A folder of images is called by its own name."""
     spec = result.get("config", {}).get("dataset")
     root = spec.get("root") if isinstance(spec, dict) else None
     return Path(root).name if root and spec["name"] == "folder" else result["dataset"]["name"]

@@ -78,8 +78,8 @@ def _traces(series: Series) -> list[dict[str, Any]]:
     opacity = 0.45 if series.faint else 0.7 if len(series.x) > 200 else 1
     marker = {"color": style.colour, "symbol": style.marker, "size": size, "opacity": opacity}
     marks |= {"type": "scatter", "marker": marker}
-    if series.pictures is not None:
-        marks["pictures"] = list(series.pictures)  # for the page, which draws them over the marks
+    if series.images is not None:
+        marks["images"] = list(series.images)  # for the page, which draws them over the marks
     if series.kind == "points":
         return [marks | {"mode": "markers"} | _error(series, "y")]
     few = len(series.x) <= 20 and series.style is not None  # marks on every point of a long curve would hide it
