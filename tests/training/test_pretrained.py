@@ -161,8 +161,8 @@ def test_encoders_enter_the_table_of_a_study(data, splits, tmp_path):
     assert set(table.methods) == {"tiny", "tiny (whitened)"}
     assert set(table.kinds.values()) == {"external"}
     alone = oodml.evaluate_pretrained(data, splits, [make_backbone("tiny")], forms=["normalised"], quiet=True)
-    assert held[0]["splits"]["hard"]["recall@1"] == pytest.approx(alone[1].scores["recall@1"])
-    assert held[0]["backbone"] == "tiny"
+    assert held["splits"]["hard"]["recall@1"] == pytest.approx(alone[1].scores["recall@1"])
+    assert held["backbone"] == "tiny"
     with pytest.raises(OodmlError, match="holds no study with splits"):
         score_encoder(tmp_path / "none", "tiny")
 

@@ -235,7 +235,10 @@ def migrate_command(
     weights: Path | None = typer.Option(None, help="The file that the runs started from, if it is elsewhere now."),
     root: str | None = ROOT,
 ) -> None:
-    """Find the runs of an earlier version under the names that they have today; list those that are stale."""
+    """Find the runs of an earlier version under their new names.
+
+    Runs that are stale are listed.
+    """
     from oodml.data import load_dataset, load_images
     from oodml.study.grid import load_settings
     from oodml.study.migration import identities_of, stale_runs

@@ -129,7 +129,7 @@ def _print_board(board: dict[str, Any]) -> None:
             means = ["–" if cell is None else f"{100 * cell['mean']:.1f}" for cell in cells]
             rows.append([row["method"], percent(row["score"]), *means])
         print_table(f"{metric} in per cent, by {by}", ["method", standing["ranked_by"], *heads], rows)
-        scored = [f"{row['method']} ({row['kind']})" for row in standing["ranking"] if row["kind"] != "trained"]
+        scored = [row["method"] for row in standing["ranking"] if row["kind"] != "trained"]
         words = [f"Not trained here: {', '.join(scored)}."] if scored else []
         for sentence in [*words, *standing_sentences(standing)]:
             out.print(sentence, highlight=False, soft_wrap=True)
