@@ -51,12 +51,12 @@ def test_a_lead_within_the_noise_is_called_that():
     text = words([0.05, 0.05, 0.05], noise=2.0)
     assert "generalises best" not in text
     assert "within the noise" in text
-    assert "cannot be told apart" in text
+    assert "cannot be distinguished" in text
 
 
 def test_one_seed_claims_no_lead():
     text = words([5.0, 5.0, 5.0], noise=0.0, seeds=1)
-    assert "one seed cannot say" in text
+    assert "one seed cannot show" in text
     assert "generalises best" not in text
 
 
