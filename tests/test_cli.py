@@ -1,5 +1,7 @@
 """The command line as a whole: help, version, and errors of one line."""
 
+import importlib
+import pkgutil
 import subprocess
 import sys
 
@@ -8,22 +10,12 @@ import typer
 from typer.testing import CliRunner
 
 import oodml
-from oodml.cli import (  # noqa: F401 - registers the commands
-    audit,
-    demo,
-    evaluate,
-    features,
-    fewshot,
-    pretrained,
-    report,
-    splits,
-    splits_more,
-    study_score,
-    train,
-    tune,
-)
+import oodml.cli
 from oodml.cli._app import app, method_name, resumable
 from oodml.training import Interrupted
+
+for module in pkgutil.iter_modules(oodml.cli.__path__):
+    importlib.import_module(f"oodml.cli.{module.name}")  # they add their commands
 
 
 def run(*arguments):
@@ -118,7 +110,8 @@ def test_a_root_leaves_the_data_set_of_the_settings_as_it_is(trained_with, tmp_p
     ("words", "message"),
     [
         (["--run", "nosuch"], "There is no folder nosuch"),
-        (["--run", "nosuch", "--device", "tpu"], "device='tpu' is not a device of torch"),
+        (["--run", ".", "--device", "tpu"], "device='tpu' is not a device of torch"),
+        (["--run", "nosuch", "--device", "tpu"], "There is no folder nosuch"),
         (["--run", "nosuch", "--dataset", "glyfs"], "is not a dataset"),
         (["--run", "r", "--root", "/nonexistent"], "give --dataset too"),
         (["file.npz", "--run", "r"], "give one of them"),
@@ -189,7 +182,7 @@ def test_a_run_of_one_loss_is_called_by_it(method, name):
 def test_who_stops_work_that_goes_on_is_told_so(capsys):
     with pytest.raises(typer.Exit) as left, resumable():
         raise KeyboardInterrupt
-    assert left.value.exit_code == 130 and "The same command goes on from here" in capsys.readouterr().err
+    assert left.value.exit_code == 130 and "Run the same command to resume" in capsys.readouterr().err
     with pytest.raises(typer.Exit) as left, resumable():
         raise Interrupted("Stopped", "SIGTERM")
     assert left.value.exit_code == 143

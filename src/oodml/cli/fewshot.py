@@ -37,7 +37,7 @@ def fewshot_command(
     save: bool = typer.Option(False, help="Store the result in few_shot.json of the run, for reports."),
     as_json: bool = typer.Option(False, "--json", help="Print JSON (fractions) instead of a table (per cent)."),
 ) -> None:
-    """Adapt a finished run to a few labelled images of every test class.
+    """Adapt a finished run to a few images per test class.
 
     Fine-tune the last layers of RUN on these images, and score the other images before and after.
     """
