@@ -1,7 +1,4 @@
-"""What the commands share: their options, checks of paths, and opening a dataset with its features.
-
-The checks run before a command imports torch, so that a mistyped path is reported at once.
-"""
+"""Open a dataset for a command, compute its features, and print warnings as sentences."""
 
 from __future__ import annotations
 
@@ -11,11 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import typer
-
-from oodml._errors import OodmlError
 from oodml._progress import console
-from oodml.cli._app import folder_given
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,45 +16,6 @@ if TYPE_CHECKING:
     from oodml.data import Dataset
 
 T = TypeVar("T")
-BACKBONE = "tf_efficientnet_lite0"
-DATASET = typer.Argument(help="Name of a dataset, or a folder or tar of class folders.")
-OTHER_DATASET = typer.Option(None, "--dataset", help="Another dataset: a name, or a folder or tar of class folders.")
-ROOT_OPTION = typer.Option(None, "--root", help="Where the images are, if not at the dataset's default place.")
-TARGET_ROOT = typer.Option(None, "--target-root", help="The same for the second dataset.")
-BACKBONE_OPTION = typer.Option(BACKBONE, "--backbone", help="Network that computes the features: any timm name.")
-WEIGHTS_OPTION = typer.Option(None, "--weights", help="File of weights (.pth, .safetensors) for the backbone.")
-MODE = typer.Option("class-means", "--fid-mode", help="Distance over class-means (the papers) or over images.")
-COUNT = typer.Option(8, "--n-splits", "-n", min=1, help="Number of splits to choose.")
-DEVICE = typer.Option("auto", "--device", help="auto, cpu or cuda.")
-QUIET = typer.Option(False, "--quiet", help="No progress bars.")
-JSON = typer.Option(False, "--json", help="Print JSON (fractions) instead of a table (per cent).")
-
-
-def study_given(place: str | None) -> str | None:
-    """For the folder or URL of a study: report a path that does not exist."""
-    folder_given(place)
-    if place is not None and "://" not in str(place) and not Path(place).exists():
-        raise OodmlError(f"There is no folder {place}: give the folder of a study. `oodml study run` makes one.")
-    return place
-
-
-def run_given(run: Path) -> Path:
-    """For the folder of a finished run: report a path that does not exist."""
-    if not run.is_dir():
-        raise OodmlError(f"There is no folder {run}: give the folder of a finished run.")
-    return run
-
-
-def file_given(file: Path | None) -> Path | None:
-    """For a file that a command reads: report a path that does not exist."""
-    if file is not None and not file.is_file():
-        raise OodmlError(f"There is no file {file}. Check the path.")
-    return file
-
-
-def names_given(text: str) -> list[str] | None:
-    """The names of an option that takes several, separated by commas; None without one."""
-    return [name.strip() for name in text.split(",")] if text else None
 
 
 @dataclass(frozen=True)

@@ -9,18 +9,9 @@ from typing import TYPE_CHECKING
 import typer
 
 from oodml._errors import OodmlError
+from oodml.cli import _options as option
 from oodml.cli._app import app, out, print_table
-from oodml.cli._inputs import (
-    BACKBONE_OPTION,
-    DATASET,
-    DEVICE,
-    QUIET,
-    ROOT_OPTION,
-    WEIGHTS_OPTION,
-    open_dataset,
-    quietly,
-    readable,
-)
+from oodml.cli._inputs import open_dataset, quietly, readable
 
 if TYPE_CHECKING:
     from oodml.data import Dataset
@@ -31,7 +22,7 @@ DAY = 24 * 3600
 @app.command()
 def datasets(
     name: str = typer.Argument(None, help="A dataset, or a folder or tar of class folders; default: list all."),
-    root: Path = ROOT_OPTION,
+    root: Path = option.ROOT,
     check: bool = typer.Option(False, "--check", help="Decode every image, check the cache; fail on any problem."),
 ) -> None:
     """List the datasets, or show what is in NAME.
@@ -112,17 +103,17 @@ def _check(ds: Dataset) -> None:
 
 @app.command()
 def features(
-    dataset: str = DATASET,
-    root: Path = ROOT_OPTION,
-    backbone: str = BACKBONE_OPTION,
-    weights: Path = WEIGHTS_OPTION,
+    dataset: str = option.DATASET,
+    root: Path = option.ROOT,
+    backbone: str = option.BACKBONE,
+    weights: Path = option.WEIGHTS,
     views: int = typer.Option(0, min=0, help="Number of augmented views to add to the evaluation view."),
     per_class: int = typer.Option(None, "--images-per-class", min=1, help="At most so many images per class."),
     size: int = typer.Option(None, help="Side of the images in pixels; default: the dataset's, at least 64."),
     seed: int = typer.Option(0, min=0, help="Seed of the augmented views and of --images-per-class."),
     output: Path = typer.Option(None, "--out", "-o", help="Write embeddings, labels and classes to this .npz file."),
-    device: str = DEVICE,
-    quiet: bool = QUIET,
+    device: str = option.DEVICE,
+    quiet: bool = option.QUIET,
 ) -> None:
     """Compute pooled features of every image of DATASET.
 

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from oodml._errors import OodmlError
+from oodml.cli import _options as option
 from oodml.cli._app import app, chosen_dataset, out, parse_integers, print_table
-from oodml.cli._inputs import DEVICE, JSON, OTHER_DATASET, file_given, names_given, quietly, run_given
+from oodml.cli._inputs import quietly
 
 if TYPE_CHECKING:
     from oodml.evaluation import Scores
@@ -23,7 +24,7 @@ _EMBEDDINGS, _LABELS = ("embeddings", "features", "x"), ("labels", "y")
 def evaluate_command(
     file: Path | None = typer.Argument(None, help="A .npz or .safetensors with `embeddings` (N, d) and `labels` (N)."),
     run: Path | None = typer.Option(None, help="Instead of a file: a finished run, whose model embeds the images."),
-    dataset: str | None = OTHER_DATASET,
+    dataset: str | None = option.OTHER_DATASET,
     root: Path | None = typer.Option(None, help="With --dataset: where its images are."),
     split: str | None = typer.Option(
         None, help="With --run: a split, whose test classes are scored; default: with --dataset all."
@@ -31,15 +32,15 @@ def evaluate_command(
     metrics: str = typer.Option("", help="Comma-separated names; default: recall, map, r-precision, nmi, f1."),
     k: str = typer.Option("", help="Cut-offs of recall, comma-separated."),
     gallery: Path | None = typer.Option(
-        None, callback=file_given, help="Search the rows of this file instead of the other embeddings."
+        None, callback=option.file_given, help="Search the rows of this file instead of the other embeddings."
     ),
     match: str = typer.Option("", help="CLASSES,IMAGES: add recall@1 at this common size."),
     rerank: str = typer.Option("", help="query-expansion or k-reciprocal."),
     normalise: bool = typer.Option(False, "--normalise", help="Divide each embedding by its norm first."),
     interval: bool = typer.Option(False, "--interval", help="Add a 95 % bootstrap interval over classes."),
     seed: int = typer.Option(0, min=0, help="Seed of k-means and of the draws of matched recall."),
-    device: str = DEVICE,
-    as_json: bool = JSON,
+    device: str = option.DEVICE,
+    as_json: bool = option.JSON,
 ) -> None:
     """Score embeddings in a file, or those of a finished run.
 
@@ -55,7 +56,7 @@ def evaluate_command(
         evaluate,
         embeddings,
         labels,
-        names_given(metrics),
+        option.names_given(metrics),
         others,
         other_labels,
         k=parse_integers("--k", k) if k else None,
@@ -111,7 +112,7 @@ def _one_of(file: Path | None, run: Path | None, of_run: dict[str, Any]) -> Path
 
 
 def _embed(run: Path, dataset: dict[str, Any] | None, split: str | None, device: str) -> tuple[Any, Any]:
-    run_given(run)
+    option.run_given(run)
 
     from oodml.adaptation import embed_run
 
@@ -158,7 +159,7 @@ def _pair(text: str) -> tuple[int, int]:
 @app.command("retrieval-time")
 def retrieval_time_command(
     images: int = typer.Option(250_000, min=2, help="Number of embeddings; each is searched among all."),
-    device: str = DEVICE,
+    device: str = option.DEVICE,
     dims: str = typer.Option("32,64,128,256,512,1024,2048", help="Sizes of the embedding."),
 ) -> None:
     """Measure the time of a search by the size of embeddings.

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from oodml.cli import _options as option
 from oodml.cli._app import app, chosen_dataset, folder_given, out, parse_settings, parse_yaml, print_table
-from oodml.cli._inputs import OTHER_DATASET, QUIET, ROOT_OPTION, file_given
 
 if TYPE_CHECKING:
     from oodml._registry import Record
@@ -119,9 +119,11 @@ def _wrap_indented(line: str, width: int) -> list[str]:
 @app.command("tune")
 def tune_command(
     method: str = typer.Argument(help="A method's or a loss's name, or {name: rho, base: triplet}."),
-    config: Path | None = typer.Option(None, callback=file_given, help="YAML file with the other settings of the run."),
-    dataset: str | None = OTHER_DATASET,
-    root: Path | None = ROOT_OPTION,
+    config: Path | None = typer.Option(
+        None, callback=option.file_given, help="YAML file with the other settings of the run."
+    ),
+    dataset: str | None = option.OTHER_DATASET,
+    root: Path | None = option.ROOT,
     folder: Path | None = typer.Option(
         None,
         "--out",
@@ -132,7 +134,7 @@ def tune_command(
     trials: int = typer.Option(20, help="Number of runs to try."),
     metric: str = typer.Option("recall@1", help="The metric to maximise, on the validation classes."),
     setting: list[str] = typer.Option([], "--set", help="Any setting of the run as key=value."),
-    quiet: bool = QUIET,
+    quiet: bool = option.QUIET,
 ) -> None:
     """Search a method's options on validation classes.
 

@@ -10,45 +10,36 @@ from typing import Any
 import typer
 
 from oodml._errors import OodmlError
+from oodml.cli import _options as option
 from oodml.cli._app import app, out, print_table
-from oodml.cli._inputs import (
-    BACKBONE,
-    DEVICE,
-    JSON,
-    QUIET,
-    ROOT_OPTION,
-    names_given,
-    open_dataset,
-    quietly,
-    study_given,
-)
+from oodml.cli._inputs import open_dataset, quietly
 from oodml.cli.study_score import backbone_given
 
 
 @app.command("pretrained")
 def pretrained_command(
     dataset: str | None = typer.Argument(None, help="Name of a dataset, or a folder or tar of class folders."),
-    root: Path | None = ROOT_OPTION,
+    root: Path | None = option.ROOT,
     splits: str = typer.Option("default", help="Split file, FILE#NAME for one of its splits, or default."),
     backbone: list[str] = typer.Option(
-        [BACKBONE],
+        [option.DEFAULT_BACKBONE],
         help="May be repeated: a registered name, any timm name, clip, dinov2, ...; NAME=FILE gives it weights.",
     ),
     form: list[str] = typer.Option(["normalised"], help="normalised, raw, whitened; may be repeated."),
     components: int | None = typer.Option(None, help="With --form whitened: directions it keeps; default: all."),
     metrics: str = typer.Option("recall@1,map@1000,nmi", help="Comma-separated names."),
     study: str | None = typer.Option(
-        None, help="Instead of DATASET: a study, as `oodml study score` does.", callback=study_given
+        None, help="Instead of DATASET: a study, as `oodml study score` does.", callback=option.study_given
     ),
-    device: str = DEVICE,
-    quiet: bool = QUIET,
-    as_json: bool = JSON,
+    device: str = option.DEVICE,
+    quiet: bool = option.QUIET,
+    as_json: bool = option.JSON,
 ) -> None:
     """Score published encoders as they are, without training.
 
     Score each on the test classes of every split.
     """
-    names = names_given(metrics) or []
+    names = option.names_given(metrics) or []
     if study is not None:
         if dataset is not None or root is not None or splits != "default":
             raise OodmlError("--study has its own dataset and splits: leave DATASET, --root and --splits out.")

@@ -7,22 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from oodml.cli import _options as option
 from oodml.cli._app import app, out, print_table
-from oodml.cli._inputs import (
-    BACKBONE_OPTION,
-    DEVICE,
-    QUIET,
-    ROOT_OPTION,
-    TARGET_ROOT,
-    WEIGHTS_OPTION,
-    Described,
-    describe,
-    note,
-    open_images,
-    open_unlabelled,
-    quietly,
-    readable,
-)
+from oodml.cli._inputs import Described, describe, note, open_images, open_unlabelled, quietly, readable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,8 +19,8 @@ if TYPE_CHECKING:
 def shift(
     train: str = typer.Argument(help="Training images: a folder (of class folders, to measure splits) or a dataset."),
     target: str = typer.Argument(help="New images: a folder, with or without class folders."),
-    root: Path = ROOT_OPTION,
-    target_root: Path = TARGET_ROOT,
+    root: Path = option.ROOT,
+    target_root: Path = option.TARGET_ROOT,
     count: int = typer.Option(6, "--n-splits", "-n", min=1, help="Number of splits of TRAIN to compare with."),
     draws: int = typer.Option(20, min=20, help="Number of subsamples of every set."),
     cosine: float = typer.Option(0.9, min=-1, max=1, help="Compare images whose features have at least this cosine."),
@@ -41,10 +28,10 @@ def shift(
         0.95, min=-1, max=1, help="Correlation of thumbnails from which two images are the same."
     ),
     shown: int = typer.Option(20, min=0, help="Number of shared images to list."),
-    backbone: str = BACKBONE_OPTION,
-    weights: Path = WEIGHTS_OPTION,
-    device: str = DEVICE,
-    quiet: bool = QUIET,
+    backbone: str = option.BACKBONE,
+    weights: Path = option.WEIGHTS,
+    device: str = option.DEVICE,
+    quiet: bool = option.QUIET,
 ) -> None:
     """Measure how far new images are from training images.
 

@@ -9,25 +9,9 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from oodml._errors import OodmlError
+from oodml.cli import _options as option
 from oodml.cli._app import app, folder_given, out, print_table
-from oodml.cli._inputs import (
-    BACKBONE,
-    BACKBONE_OPTION,
-    COUNT,
-    DATASET,
-    DEVICE,
-    MODE,
-    QUIET,
-    ROOT_OPTION,
-    TARGET_ROOT,
-    WEIGHTS_OPTION,
-    Described,
-    describe,
-    file_given,
-    note,
-    open_dataset,
-    quietly,
-)
+from oodml.cli._inputs import Described, describe, note, open_dataset, quietly
 
 if TYPE_CHECKING:
     from oodml.data import Dataset
@@ -43,21 +27,21 @@ ITS_BACKBONE = typer.Option(None, "--backbone", help="Default: the one the split
 
 @splits.command()
 def build(
-    dataset: str = DATASET,
+    dataset: str = option.DATASET,
     output: Path = typer.Option(Path("splits.json"), "--out", "-o", help="File for the series."),
-    count: int = COUNT,
+    count: int = option.N_SPLITS,
     start: str = typer.Option("default", help="default (that of the dataset), half, random, or a split file."),
     reverse: bool = typer.Option(False, help="Also build splits easier than the start."),
     removal: bool = typer.Option(True, help="Drop the classes nearest to the other side after swapping."),
     keep: float = typer.Option(0.5, help="Share of the images that must remain."),
     swaps: int = typer.Option(None, "--swaps-per-step", help="Classes exchanged per step and side."),
-    fid_mode: str = MODE,
+    fid_mode: str = option.FID_MODE,
     seed: int = typer.Option(0, min=0, help="Seed of the validation classes and of a random start."),
-    root: Path = ROOT_OPTION,
-    backbone: str = BACKBONE_OPTION,
-    weights: Path = WEIGHTS_OPTION,
-    device: str = DEVICE,
-    quiet: bool = QUIET,
+    root: Path = option.ROOT,
+    backbone: str = option.BACKBONE,
+    weights: Path = option.WEIGHTS,
+    device: str = option.DEVICE,
+    quiet: bool = option.QUIET,
 ) -> None:
     """Build splits whose shift rises evenly.
 
@@ -117,13 +101,13 @@ def across(
     train: str = typer.Argument(help="Dataset to train on: a name or a folder."),
     target: str = typer.Argument(help="Dataset to test on: a name or a folder."),
     output: Path = typer.Option(Path("across.json"), "--out", "-o", help="File for the split."),
-    root: Path = ROOT_OPTION,
-    target_root: Path = TARGET_ROOT,
-    fid_mode: str = MODE,
-    backbone: str = BACKBONE_OPTION,
-    weights: Path = WEIGHTS_OPTION,
-    device: str = DEVICE,
-    quiet: bool = QUIET,
+    root: Path = option.ROOT,
+    target_root: Path = option.TARGET_ROOT,
+    fid_mode: str = option.FID_MODE,
+    backbone: str = option.BACKBONE,
+    weights: Path = option.WEIGHTS,
+    device: str = option.DEVICE,
+    quiet: bool = option.QUIET,
 ) -> None:
     """Make a split from one dataset to another.
 
@@ -164,9 +148,9 @@ def episodes(
     count: int = typer.Option(10, "--episodes", help="Number of episodes per number of shots."),
     seed: int = typer.Option(0, min=0, help="Seed of the draw."),
     official: Path = typer.Option(
-        None, callback=file_given, help="Add the authors' episodes of this file whose images exist."
+        None, callback=option.file_given, help="Add the authors' episodes of this file whose images exist."
     ),
-    root: Path = ROOT_OPTION,
+    root: Path = option.ROOT,
     dataset: str = ITS_DATASET,
 ) -> None:
     """Add few-shot episodes to every split of a file.
@@ -218,12 +202,12 @@ def show(
     ),
     projection: str = typer.Option("auto", help="Map by umap, tsne or pca; auto: umap if installed, else tsne."),
     dataset: str = ITS_DATASET,
-    root: Path = ROOT_OPTION,
-    target_root: Path = TARGET_ROOT,
+    root: Path = option.ROOT,
+    target_root: Path = option.TARGET_ROOT,
     backbone: str = ITS_BACKBONE,
-    weights: Path = WEIGHTS_OPTION,
-    device: str = DEVICE,
-    quiet: bool = QUIET,
+    weights: Path = option.WEIGHTS,
+    device: str = option.DEVICE,
+    quiet: bool = option.QUIET,
 ) -> None:
     """Print sizes and distances of splits, and draw them.
 
@@ -266,12 +250,12 @@ def show(
 def verify(
     file: str = FILE,
     dataset: str = ITS_DATASET,
-    root: Path = ROOT_OPTION,
-    target_root: Path = TARGET_ROOT,
+    root: Path = option.ROOT,
+    target_root: Path = option.TARGET_ROOT,
     backbone: str = ITS_BACKBONE,
-    weights: Path = WEIGHTS_OPTION,
-    device: str = DEVICE,
-    quiet: bool = QUIET,
+    weights: Path = option.WEIGHTS,
+    device: str = option.DEVICE,
+    quiet: bool = option.QUIET,
     tolerance: float = typer.Option(1e-3, min=0, help="Largest relative difference of the distances."),
 ) -> None:
     """Check a split file against its dataset.
@@ -305,14 +289,14 @@ def verify(
 
 @splits.command()
 def compare(
-    dataset: str = DATASET,
+    dataset: str = option.DATASET,
     first: str = typer.Argument(help="First backbone; NAME=FILE gives it weights."),
     second: str = typer.Argument(help="Second backbone, in the same form."),
-    count: int = COUNT,
-    fid_mode: str = MODE,
-    root: Path = ROOT_OPTION,
-    device: str = DEVICE,
-    quiet: bool = QUIET,
+    count: int = option.N_SPLITS,
+    fid_mode: str = option.FID_MODE,
+    root: Path = option.ROOT,
+    device: str = option.DEVICE,
+    quiet: bool = option.QUIET,
 ) -> None:
     """Build splits with two backbones and compare them.
 
@@ -325,7 +309,7 @@ def compare(
     series, spaces, backbones = [], [], []
     for each in (first, second):
         name, _, file = each.partition("=")
-        data = describe(ds, name, file_given(Path(file)) if file else None, device, quiet)
+        data = describe(ds, name, option.file_given(Path(file)) if file else None, device, quiet)
         backbones.append(name)
         built = quietly(
             build_splits,
@@ -355,15 +339,15 @@ def compare(
 
 @splits.command()
 def iid(
-    dataset: str = DATASET,
+    dataset: str = option.DATASET,
     repeats: int = typer.Option(10, help="Number of random halves."),
-    fid_mode: str = MODE,
+    fid_mode: str = option.FID_MODE,
     seed: int = typer.Option(0, min=0, help="Seed of the random halves."),
-    root: Path = ROOT_OPTION,
-    backbone: str = BACKBONE_OPTION,
-    weights: Path = WEIGHTS_OPTION,
-    device: str = DEVICE,
-    quiet: bool = QUIET,
+    root: Path = option.ROOT,
+    backbone: str = option.BACKBONE,
+    weights: Path = option.WEIGHTS,
+    device: str = option.DEVICE,
+    quiet: bool = option.QUIET,
 ) -> None:
     """Measure the distance without shift.
 
@@ -401,7 +385,9 @@ def _describe_for(
     ds = _open_for(series, dataset, root)
     _check_classes(series, ds)
     built_with = series[0].provenance.get("backbone")
-    chosen = backbone or (built_with if built_with and "fingerprint" in series[0].provenance else BACKBONE)
+    chosen = backbone or (
+        built_with if built_with and "fingerprint" in series[0].provenance else option.DEFAULT_BACKBONE
+    )
     data = describe(ds, chosen, weights, device, quiet)
     for split in series:
         # Splits are made from the readable images, so those are compared.

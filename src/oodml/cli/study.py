@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from oodml.cli import _options as option
 from oodml.cli._app import app, chosen_dataset, folder_given, out, parse_settings, print_table, resumable, with_root
-from oodml.cli._inputs import OTHER_DATASET, QUIET, ROOT_OPTION, file_given, study_given
 from oodml.cli.evaluate import retrieval_time_command
 from oodml.cli.methods import tune_command
 
@@ -27,11 +27,11 @@ study_app.command("retrieval-time", hidden=True)(retrieval_time_command)
 
 def preset_given(study: str) -> str:
     """Report the path of a file that does not exist; a name may be a preset."""
-    return str(file_given(Path(study))) if Path(study).suffix in (".yaml", ".yml") else study
+    return str(option.file_given(Path(study))) if Path(study).suffix in (".yaml", ".yml") else study
 
 
 STUDY = typer.Argument(help="Name of a preset (`oodml study list`) or a YAML file.", callback=preset_given)
-FOLDER = typer.Argument(help="The study's folder or URL.", callback=study_given)
+FOLDER = typer.Argument(help="The study's folder or URL.", callback=option.study_given)
 CHANGES = typer.Option(
     [],
     "--set",
@@ -94,10 +94,10 @@ def run_command(
     workers: int | None = typer.Option(None, help="local: number of runs in parallel."),
     address: str | None = typer.Option(None, help="ray: the cluster to join."),
     gpus: float | None = typer.Option(None, help="ray: GPUs per run; 0.25 for four runs on one."),
-    dataset: str | None = OTHER_DATASET,
-    root: Path | None = ROOT_OPTION,
+    dataset: str | None = option.OTHER_DATASET,
+    root: Path | None = option.ROOT,
     setting: list[str] = CHANGES,
-    quiet: bool = QUIET,
+    quiet: bool = option.QUIET,
 ) -> None:
     """Run the missing parts of a study. Rerun to resume."""
     settings = _settings(study, setting, dataset, root)
@@ -129,8 +129,8 @@ def plan_command(
     measure: bool = typer.Option(
         False, "--measure", help="Build the splits, and try every method for a few steps to estimate the time."
     ),
-    dataset: str | None = OTHER_DATASET,
-    root: Path | None = ROOT_OPTION,
+    dataset: str | None = option.OTHER_DATASET,
+    root: Path | None = option.ROOT,
     setting: list[str] = CHANGES,
 ) -> None:
     """Show the runs of a study and how long they will take.
@@ -244,7 +244,7 @@ def status_command(folder: str = FOLDER, every: bool = typer.Option(False, "--al
 def migrate_command(
     folder: str = FOLDER,
     weights: Path | None = typer.Option(None, help="The file of weights that the runs started from, if it has moved."),
-    root: Path | None = ROOT_OPTION,
+    root: Path | None = option.ROOT,
 ) -> None:
     """Find the runs of an earlier version.
 

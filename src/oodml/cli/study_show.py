@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from oodml._errors import OodmlError
+from oodml.cli import _options as option
 from oodml.cli._app import out, print_table
-from oodml.cli._inputs import names_given
 from oodml.cli.study import FOLDER, study_app
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def leaderboard_command(
 
     if output is not None and output.suffix not in (".json", ".md"):
         raise OodmlError(f"--out {output}: a leaderboard is written as .json or .md.")
-    chosen = names_given(metrics)
+    chosen = option.names_given(metrics)
     table = load_study(folder)
     if output is None and chosen is None:
         chosen = _headline(table.metrics)
