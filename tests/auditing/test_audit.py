@@ -369,8 +369,8 @@ def test_what_cannot_be_audited_is_refused_with_what_to_do(cache, tmp_path, case
         "no budget": "Did you mean 'small'",
         "no minutes": "minutes must be a positive number, .*; got 0",
         "endless": "minutes must be a positive number, .*; got inf",
-        "taken": r"is no audit \(thesis.tex\)",
-        "named alike": r"is no audit \(data.json\)",
+        "taken": r"is not empty and holds no audit \(thesis.tex\)",
+        "named alike": r"is not empty and holds no audit \(data.json\)",
         "typo": "Did you mean 'tiny'",
     }[case]
     if case == "empty":

@@ -293,7 +293,7 @@ def test_the_command_writes_features_labels_and_classes(tmp_path: Path) -> None:
         "set",
         "--backbone",
         "tiny",
-        "--per-class",
+        "--images-per-class",
         "2",
         "--views",
         "1",

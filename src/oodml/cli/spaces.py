@@ -17,7 +17,7 @@ def spaces_command(
     side: str = typer.Option("test", help="The classes to show: test or train."),
     root: Path | None = typer.Option(None, help="Where the images are now, if they have moved."),
     gap: bool = typer.Option(False, "--gap", help="Also score every space on train and test classes."),
-    device: str = typer.Option("cpu", help="auto, cpu or cuda."),
+    device: str = typer.Option("auto", help="auto, cpu or cuda."),
 ) -> None:
     """Write a page of the embedding spaces inside a run.
 
