@@ -28,7 +28,7 @@ def spaces_command(
     from oodml.adaptation.spaces import generalisation_gap, neighbours_across_classes, run_spaces
     from oodml.config import RunConfig
     from oodml.data import load_dataset
-    from oodml.reporting.spaces_page import NEIGHBOURS, Shown, choose_shown, spaces_page
+    from oodml.reporting.spaces_page import NEIGHBOURS, ShownSpaces, choose_images, spaces_page
     from oodml.training.distributed import join
     from oodml.training.result import load_result
 
@@ -40,9 +40,9 @@ def spaces_command(
     config = RunConfig.of_run(run)
     dataset = load_dataset(with_root(config.dataset, str(root)) if root else config.dataset)
     spaces = run_spaces(run, side, dataset, device=device)
-    mapped, queries = choose_shown(spaces.labels)
+    mapped, queries = choose_images(spaces.labels)
     scored = generalisation_gap(run, dataset, device=device) if gap else []
-    shown = Shown(
+    shown = ShownSpaces(
         title=f"{config.dataset_name}: the spaces of {method_name(config.method)}",
         subtitle=f"{run.name}, {side} classes",
         dataset=spaces.dataset,
