@@ -8,7 +8,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 import oodml
-from oodml._cached import cached
+from oodml._files import cache_entries
 from oodml.cli import app
 from oodml.cli import datasets as _command  # noqa: F401 - adds itself to the app
 from oodml.data import load_images
@@ -33,7 +33,7 @@ def test_pictures_are_listed_removed_and_decoded_again(tmp_path, monkeypatch):
     kept = tmp_path / "cache" / "studies" / "mine" / "result.json"
     kept.parent.mkdir(parents=True)
     kept.write_text("{}")
-    (entry,) = cached()
+    (entry,) = cache_entries()
     assert entry.kind == "images"
     assert entry.size == sum(p.stat().st_size for p in entry.path.iterdir())
     assert entry.path.name in run()

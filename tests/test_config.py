@@ -24,7 +24,7 @@ def no_data_is_read(monkeypatch):
         ({"methd": "margin"}, "Unknown setting 'methd'. Did you mean 'method'"),
         ({"method": "margn"}, "Did you mean 'margin'"),
         ({"method": {"name": "rho", "bse": "margin"}}, "Did you mean 'base'"),
-        ({"method": {"name": "rho", "base": "arcface"}}, "rho works on losses over mined triplets"),
+        ({"method": {"name": "rho", "base": "arcface"}}, "rho needs a loss over mined triplets"),
         ({"method": {"name": "rho", "p_switch": 1.5}}, "probability"),
         ({"method": {"name": "plain", "loss": "margin", "dropout": 1.0}}, "dropout is a share"),
         ({"method": {"name": "plain", "loss": {"name": "margin", "bta": 1.0}}}, "Did you mean 'beta'"),

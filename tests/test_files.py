@@ -69,7 +69,7 @@ def test_only_a_folder_of_its_own_kind_or_an_empty_one_will_do(tmp_path):
     _files.check_holds_only("run", tmp_path, ["mark"])
     for name in "abcd":
         (tmp_path / name).touch()
-    with pytest.raises(OodmlError, match=r"no run \(a, b, c and 1 more\), .* Choose a new or an empty folder\."):
+    with pytest.raises(OodmlError, match=r"is not empty and holds no run \(a, b, c and 1 more\)\."):
         _files.check_holds_only("run", tmp_path, ["mark"])
     with pytest.raises(OodmlError, match="is a file; give a folder"):
         _files.check_holds_only("run", tmp_path / "a", ["mark"])

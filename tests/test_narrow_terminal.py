@@ -93,7 +93,7 @@ def test_a_leaderboard_of_eight_splits_and_long_names_fits(monkeypatch, tmp_path
     assert max(map(len, table.splitlines())) <= 80
     (row,) = [line for line in table.splitlines() if "R-margin" in line]
     assert re.search(r"\[\d\d\.\d–100\.0\]", row) and len(re.findall(r" \d\d\.\d(?= |$)", row)) == 9
-    assert sentences.startswith("untrained tf_efficientnet_lite0 (untrained).") and "points of AGS" in sentences
+    assert sentences.startswith("untrained tf_efficientnet_lite0.") and "points of AGS" in sentences
 
 
 @pytest.mark.usefixtures("narrow")

@@ -56,12 +56,12 @@ _HOME = {
     "train": "training",
 }
 
-_PACKAGES = ("losses", "miners")  # whose classes are public too: `oodml.losses.Margin`
+_PACKAGES = ("data", "losses", "methods", "miners", "models")  # with public classes: `oodml.losses.Margin`
 
 __all__ = [*_HOME]
 
 if TYPE_CHECKING:
-    from oodml import losses, miners
+    from oodml import data, losses, methods, miners, models
     from oodml._errors import OodmlError
     from oodml.adaptation import few_shot
     from oodml.auditing import audit

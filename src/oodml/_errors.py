@@ -1,7 +1,6 @@
 """The one exception of the package.
 
-Every message says what was wrong, what was expected and what to do; the command line prints it as one line
-without a traceback.
+Every message says what is wrong, what is accepted and what to do; the command line prints it without a traceback.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from collections.abc import Iterable
 
 
 class OodmlError(ValueError):
-    """Something the user can put right: a name, a value, a file, a folder."""
+    """An error that the user can correct: a name, a value, a file, a folder."""
 
 
 def unknown_name(kind: str, name: object, valid: Iterable[str]) -> OodmlError:

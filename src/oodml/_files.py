@@ -1,4 +1,4 @@
-"""Where caches live and how files are written: whole or not at all."""
+"""Files that are written completely or not at all; locks; the cache folder and what is in it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from oodml._errors import OodmlError
 
+CACHE_KINDS = ("images", "features", "glyphs")  # folders of what can be computed again; others are never removed
+
 
 def cache_root() -> Path:
-    """`$OODML_CACHE`, else the user's cache folder."""
+    """`$OODML_CACHE`, else `oodml` in the user's cache folder."""
     if chosen := os.environ.get("OODML_CACHE"):
         return Path(chosen).expanduser()
     if sys.platform == "darwin":
@@ -28,7 +30,7 @@ def cache_root() -> Path:
 
 @contextlib.contextmanager
 def explained(action: str, path: Path) -> Iterator[None]:
-    """Turn an operating-system error into one sentence that says what to do."""
+    """Turn an error of the operating system into an `OodmlError` that says what to do."""
     try:
         yield
     except OSError as error:
@@ -50,12 +52,12 @@ def _advice(action: str, path: Path, error: OSError) -> str:
 
 
 def file_in_the_way(folder: Path) -> Path | None:
-    """The file that stands where `folder`, or a folder it is in, ought to be; None where there is none."""
+    """The file in the place of `folder` or of a folder that it is in; None if there is none."""
     return next((each for each in (folder, *folder.parents) if each.is_file()), None)
 
 
 def check_writable(folder: Path, option: str) -> None:
-    """Refuse a folder that could not be made or written to; for commands that compute long before they write."""
+    """Raise if a folder cannot be created or written to; for commands that compute long before they write."""
     there = next(each for each in (folder.absolute(), *folder.absolute().parents) if each.exists())
     if not there.is_dir() or not os.access(there, os.W_OK):
         problem = "cannot be written to" if there.is_dir() else "is a file"
@@ -63,8 +65,8 @@ def check_writable(folder: Path, option: str) -> None:
 
 
 def check_holds_only(what: str, folder: Path, marks: Iterable[str]) -> None:
-    """Refuse a file, and a folder with something in it but none of the `marks` of a run, study or audit (`what`): ours
-    would be scattered among somebody's images or papers."""
+    """Raise for a file, and for a folder that is not empty and has none of the `marks` of a run, study or audit
+    (`what`): results must not be mixed with other files."""
     if folder.is_file():
         raise OodmlError(f"{folder} is a file; give a folder.")
     if not folder.is_dir() or any((folder / mark).exists() for mark in marks):
@@ -73,14 +75,14 @@ def check_holds_only(what: str, folder: Path, marks: Iterable[str]) -> None:
     if there:
         more = f" and {len(there) - 3} more" if len(there) > 3 else ""
         raise OodmlError(
-            f"{folder} holds something that is no {what} ({', '.join(there[:3])}{more}), and files would be scattered "
-            "among it. Choose a new or an empty folder."
+            f"{folder} is not empty and holds no {what} ({', '.join(there[:3])}{more}). Choose a new or an empty "
+            "folder."
         )
 
 
 @contextlib.contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; it takes the name of `path` only if the body succeeds."""
+    """Yield a temporary path next to `path`; it is renamed to `path` if the body succeeds."""
     with explained("write", path):
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
@@ -88,7 +90,7 @@ def atomic_file(path: Path) -> Iterator[Path]:
         temporary = Path(name)
         try:
             yield temporary
-            temporary.chmod(0o666 & ~_umask())  # temporary files are private; what takes the name is an ordinary file
+            temporary.chmod(0o666 & ~_umask())  # temporary files are private, the result is not
             with temporary.open("rb") as file:
                 os.fsync(file.fileno())
             temporary.replace(path)
@@ -98,7 +100,7 @@ def atomic_file(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
-    """Yield a temporary folder beside `path`; it takes the name of `path` only if the body succeeds."""
+    """Yield a temporary folder next to `path`; it is renamed to `path` if the body succeeds."""
     with explained("write", path):
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part"))
@@ -113,7 +115,7 @@ def atomic_folder(path: Path) -> Iterator[Path]:
 
 
 def _umask() -> int:
-    """The process's file mode mask; the system has no way to read it but to set it."""
+    """The process's file mode mask, which can only be read by setting it."""
     mask = os.umask(0o077)
     os.umask(mask)
     return mask
@@ -126,16 +128,56 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def as_json(value: Any) -> bytes:
-    """JSON that people and diff can read. The bytes of a file name that are no UTF-8 stand in it as JSON's escapes."""
+    """JSON with line breaks. Bytes of a file name that are not UTF-8 are written as JSON's escapes."""
     return (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")
 
 
 @contextlib.contextmanager
 def exclusive(path: Path) -> Iterator[None]:
-    """Hold a lock file, so that of two processes that start together one does the work and the other reads it."""
+    """Hold a lock file, so that of two processes that start together one does the work and the other waits."""
     with explained("lock", path):
         path.parent.mkdir(parents=True, exist_ok=True)
         file = path.open("w")
     with file:
         fcntl.flock(file, fcntl.LOCK_EX)  # released when the file is closed, also when the process is killed
         yield
+
+
+class CacheEntry(NamedTuple):
+    """A decoded dataset, a file of features, or a rendering of `glyphs`."""
+
+    kind: str
+    path: Path
+    size: int  # bytes
+    used: float  # when it was last read or written, if the file system records that (seconds since 1970)
+
+    @property
+    def place(self) -> str:
+        """The folder or tar of a decoded dataset; "" if that is not known."""
+        try:
+            return str(json.loads((self.path / "meta.json").read_text(encoding="utf-8"))["place"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return ""
+
+
+def cache_entries() -> list[CacheEntry]:
+    """Every entry of the cache, the largest first."""
+    found = []
+    for kind in CACHE_KINDS:
+        folder = cache_root() / kind
+        for path in folder.iterdir() if folder.is_dir() else ():
+            if path.suffix != ".lock":
+                stats = [p.stat() for p in (path.rglob("*") if path.is_dir() else [path]) if p.is_file()]
+                used = max((max(s.st_atime, s.st_mtime) for s in stats), default=0.0)
+                found.append(CacheEntry(kind, path, sum(s.st_size for s in stats), used))
+    return sorted(found, key=lambda entry: -entry.size)
+
+
+def remove_cached(entries: Iterable[CacheEntry]) -> None:
+    """Delete entries. A program that has one open can use it until it ends. Empty lock files remain."""
+    for entry in entries:
+        with explained("remove", entry.path):
+            if entry.path.is_dir():
+                shutil.rmtree(entry.path)
+            else:
+                entry.path.unlink(missing_ok=True)

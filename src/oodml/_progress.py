@@ -1,4 +1,4 @@
-"""Progress bars with an ETA, one look for every stage."""
+"""The console, and progress bars with an ETA."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from rich.table import Column
 from rich.text import Text
 
 T = TypeVar("T")
-# Results go to stdout, progress and warnings to stderr. To no console are brackets and colons, which names of files and
-# classes may hold, markup or emoji.
+# Results go to stdout, progress and warnings to stderr. Brackets and colons, which occur in names of files and classes,
+# are not markup or emoji.
 console = Console(stderr=True, markup=False, emoji=False)
 
 
 class _Description(TextColumn):
-    """What gives way on a narrow terminal: it is cut, and count and times stay whole."""
+    """The only column that is shortened on a narrow terminal."""
 
     def render(self, task: Task) -> Text:
         text = super().render(task)
@@ -35,7 +35,7 @@ class _Description(TextColumn):
 
 
 def tell(kind: str, text: str, style: str = "dim") -> None:
-    """A sentence on stderr after a word in colour that says of which kind it is: a note, an error."""
+    """Print a sentence to stderr, after a coloured word such as `note` or `error`."""
     console.print(Text.assemble((kind, style), " ", text), highlight=False, soft_wrap=True)
 
 
@@ -63,7 +63,7 @@ def track(items: Iterable[T], description: str, total: int | None = None, quiet:
 
 @contextmanager
 def stage(description: str, total: int, quiet: bool = False) -> Iterator:
-    """A bar that the body advances itself: `with stage("Decoding", n) as advance: ...; advance(1)`."""
+    """A bar that the body advances: `with stage("Decoding", n) as advance: ...; advance(1)`."""
     if quiet:
         yield lambda count=1: None
         return

@@ -1,8 +1,8 @@
 """One mechanism for every registry: losses, miners, methods, datasets, batch samplers, backbones.
 
-A registry scans its package folder once, so adding an objective touches one file, and it reads the Python entry
-points of its group, so another distribution can add names without being imported first. What is registered is a
-frozen `Record`; help texts, documentation tables, presets and searches derive from it.
+A registry scans its package folder once, so that a new loss is one file, and it reads the Python entry points of its
+group, so that another distribution can add names without being imported first. A registered name is a frozen `Record`;
+help texts, tables of the docs, presets and searches are derived from it.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from oodml._errors import OodmlError, unknown_name
 
 @dataclass(frozen=True)
 class Record:
-    """What the package knows about one registered name."""
+    """A registered name: what makes it, and what help and docs print."""
 
     name: str
     factory: Callable[..., Any]
     summary: str
     paper: str = ""
     aliases: tuple[str, ...] = ()
-    default_miner: str | None = None  # losses: the miner used unless another is given; None: it mines nothing
-    has_parameters: bool = False  # losses: proxies, boundaries or centres that an optimiser must train
+    default_miner: str | None = None  # losses: the miner unless another is given; None: no miner
+    has_parameters: bool = False  # losses: proxies, boundaries or centres to train
     search: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)  # hyperparameter -> sensible range
-    revision: int = 1  # raised whenever the same settings compute something else: part of a run's identity
+    revision: int = 1  # raised when the same settings compute something else; part of a run's identity
     context: frozenset[str] = frozenset()  # arguments the package supplies, not hyperparameters
 
     def __post_init__(self) -> None:
@@ -74,9 +74,9 @@ class Registry:
         self._records: dict[str, Record] = {}
         self._aliases: dict[str, str] = {}
         self._classes: dict[str, type] = {}  # of the package itself, by their own names
-        self._lock = threading.RLock()  # a thread that comes while another scans must wait for all names
+        self._lock = threading.RLock()  # a second thread waits until a scan has found all names
         self._scanning = False
-        self._done: set[str] = set()  # the steps of a scan that were finished
+        self._done: set[str] = set()  # finished steps of the scan
 
     def register(
         self,
@@ -91,8 +91,8 @@ class Registry:
 
         `summary` defaults to the first line of the factory's docstring; `facts` are the other fields of `Record`.
         """
-        # What the package brings must be there before it can be replaced. Its own modules call this too, while they are
-        # imported, by a scan or by a user: they must not start one.
+        # The package's own names must be registered before a user can replace one. Its own modules call this too, while
+        # they are imported: they must not start a scan.
         if not sys._getframe(1).f_globals.get("__name__", "").startswith(f"{self._package}."):
             self._once(self._import_modules)
 
@@ -122,7 +122,7 @@ class Registry:
             self._classes[factory.__name__] = factory
 
     def _check(self, name: str, factory: Any, facts: Mapping[str, Any]) -> tuple[str, ...]:
-        """Refuse what would fail only later, when the name is used; returns the aliases."""
+        """Raise for what would fail later, when the name is used; returns the aliases."""
         given = facts.get("aliases", ())
         aliases = (given,) if isinstance(given, str) else tuple(given)
         for each in (name, *aliases):
@@ -135,15 +135,15 @@ class Registry:
         made = hasattr(factory, "parameters") and hasattr(factory, "forward") and not isinstance(factory, type)
         if made:
             raise OodmlError(
-                f"The {self.kind} {name!r} needs a class or function that makes one, and was given one that is made "
-                f"already: register {type(factory).__name__}, or lambda: {type(factory).__name__}(...)."
+                f"The {self.kind} {name!r} needs a class or function, and got an instance: "
+                f"register {type(factory).__name__}, or lambda: {type(factory).__name__}(...)."
             )
         if not callable(factory):
             raise OodmlError(f"The {self.kind} {name!r} needs a class or function to register, got {factory!r}.")
         return aliases
 
     def _free(self, name: str) -> tuple[str, ...]:
-        """Take `name` from what has it, a record or an alias of one; returns the aliases a record leaves behind."""
+        """Remove `name`, a record or an alias; returns the aliases of a removed record."""
         owner = self._aliases.pop(name, None)
         if owner is not None:
             record = self._records[owner]
@@ -168,7 +168,7 @@ class Registry:
 
     def class_named(self, name: str) -> type:
         """`__getattr__` of the package: the class of that name, e.g. `oodml.losses.Margin`."""
-        if name[:1].isupper():  # no look-up of anything else imports all modules
+        if name[:1].isupper():  # other attributes must not import all modules
             self._once(self._import_modules)
             if name in self._classes:
                 return self._classes[name]
@@ -188,8 +188,8 @@ class Registry:
     def make(self, name: str, /, *args: Any, context: Mapping[str, Any] | None = None, **hyperparameters: Any) -> Any:
         """Build what `name` stands for.
 
-        `context` holds what the package can supply (number of classes, embedding size, generator); the factory is
-        given only what its signature asks for. `hyperparameters` come from the user and must all be known.
+        `context` has what the package supplies (number of classes, embedding size, generator); the factory gets those
+        that are in its signature. `hyperparameters` come from the user and must all be in it.
         """
         record = self[name]
         self.check_hyperparameters(name, hyperparameters)
@@ -199,7 +199,7 @@ class Registry:
         return record.factory(*args, **supplied, **hyperparameters)
 
     def check_hyperparameters(self, name: str, hyperparameters: Mapping[str, Any]) -> None:
-        """Raise for a keyword the factory of `name` does not take: a typo must not train for days."""
+        """Raise for a keyword that the factory of `name` does not take."""
         record = self[name]
         if record.takes_any_keyword:
             return
@@ -210,12 +210,12 @@ class Registry:
                 raise OodmlError(f"The option {key} of {self.kind} {record.name!r} is True or False, got {value!r}.")
 
     def _refuse_without(self, record: Record, given: list[str]) -> None:
-        """Raise for arguments that the factory cannot do without."""
+        """Raise for arguments that are missing."""
         missing = [k for k, v in record.defaults.items() if v is inspect.Parameter.empty and k not in given]
         if missing:
             raise OodmlError(
-                f"The {self.kind} {record.name!r} cannot be made without {', '.join(missing)}: give it as an option. "
-                f"(What is registered makes a {self.kind}, and is not the {self.kind} itself.)"
+                f"The {self.kind} {record.name!r} needs {', '.join(missing)}: give it as an option. (Register "
+                f"a function that returns the {self.kind}, not the {self.kind} itself.)"
             )
 
     def _scan(self) -> None:
@@ -223,7 +223,7 @@ class Registry:
         self._once(self._load_entry_points)
 
     def _once(self, step: Callable[[], None]) -> None:
-        """Run a step of the scan unless it was finished before, or a scan is what calls."""
+        """Run a step of the scan, unless it is finished or a scan is running."""
         if step.__name__ in self._done:
             return
         with self._lock:
@@ -243,7 +243,7 @@ class Registry:
                 importlib.import_module(f"{self._package}.{module.name}")
 
     def _load_entry_points(self) -> None:
-        """One package that is broken, or that takes a name of ours, must not take the others away: it is said."""
+        """Load entry points; one that fails, or whose name is taken, is left out with a warning."""
         for entry in entry_points(group=self._group):
             if entry.name in self:
                 continue

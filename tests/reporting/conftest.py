@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 
 from oodml.data import load_dataset
 from oodml.reporting import report
-from oodml.study.table import Row, StudyTable
+from oodml.study.table import Row, StudyTable, with_untrained
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 OPTIONS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-dev-shm-usage"]
@@ -69,6 +69,8 @@ def write_study(
                 embeddings = run / "embeddings.safetensors"
     if extras:
         _write_extras(folder, splits, rows)
+    rows = with_untrained(rows)
+    if extras:
         rows += [
             Row("SwAV", p["name"], p["fid"], 0, {"recall@1": 0.5, "recall@1:matched": 0.48}, kind="external")
             for p in splits

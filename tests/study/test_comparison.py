@@ -6,6 +6,7 @@ from scipy import stats
 
 import oodml
 from oodml.evaluation.estimate import estimate
+from oodml.reporting.words import comparison_sentence
 from oodml.study.statistics import Comparison, ags_weights, compare
 
 
@@ -61,18 +62,20 @@ def test_a_seed_that_is_bad_on_every_split_widens_the_interval():
 
 def test_the_sentence_says_what_can_be_said():
     three = (0.01, 0.02, 0.03)
-    assert Comparison("a", "b", 0.001, -0.002, 0.004, three).sentence == (
-        "a and b cannot be told apart: 0.1 points of AGS between them (95 % interval -0.2 to +0.4 over 3 seeds)."
+    assert comparison_sentence(Comparison("a", "b", 0.001, -0.002, 0.004, three)) == (
+        "a and b cannot be distinguished: 0.1 points of AGS between them (95 % interval -0.2 to +0.4 over 3 seeds)."
     )
-    assert Comparison("a", "b", -0.02, -0.03, -0.01, three).sentence == (
+    assert comparison_sentence(Comparison("a", "b", -0.02, -0.03, -0.01, three)) == (
         "b is 2.0 points of AGS ahead of a (95 % interval +1.0 to +3.0 over 3 seeds)."
     )
     for seeds in (three, ()):
-        level = Comparison("a", "b", 0.0004, -0.002, 0.004, seeds).sentence
+        level = comparison_sentence(Comparison("a", "b", 0.0004, -0.002, 0.004, seeds))
         assert level == "a and b are level: less than 0.1 points of AGS between them."
-    assert "one seed" in Comparison("a", "b", 0.02, float("nan"), float("nan"), (0.02,)).sentence
-    assert "over 2 seeds, and more would narrow it" in Comparison("a", "b", 0.02, -0.1, 0.14, three[:2]).sentence
-    assert "neither was trained here" in Comparison("a", "b", 0.02, float("nan"), float("nan")).sentence
+    assert "one seed" in comparison_sentence(Comparison("a", "b", 0.02, float("nan"), float("nan"), (0.02,)))
+    assert "over 2 seeds, and more would narrow it" in comparison_sentence(
+        Comparison("a", "b", 0.02, -0.1, 0.14, three[:2])
+    )
+    assert "neither was trained here" in comparison_sentence(Comparison("a", "b", 0.02, float("nan"), float("nan")))
 
 
 def test_methods_with_different_runs_are_not_compared():

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import oodml
+from oodml.reporting.words import forecast_sentence
 from oodml.study.forecast import forecast, forecast_file, leave_one_out, study_errors
 from oodml.study.table import Row, StudyTable
 
@@ -37,13 +38,19 @@ def test_outside_the_measured_range_it_says_so(target):
     result = forecast([0, 10, 20, 40], [0.8, 0.7, 0.6, 0.4], target)
     assert not result.inside
     assert np.isnan(result.low)
-    assert "no forecast" in result.sentence
+    rows = [Row("m", f"s{fid}", fid, 0, {"nmi": score}) for fid, score in ((0, 0.8), (10, 0.7), (20, 0.6), (40, 0.4))]
+    sentence = forecast_sentence(forecast_file(StudyTable(rows), "m", "nmi", (1, 2), target=("new", target)))
+    assert f"is {'above' if target > 0 else 'below'} the measured range 0.0 to 40.0: no forecast." in sentence
+    assert f"with m is {40 if target > 0 else 80}.0 %" in sentence
 
 
 def test_no_interval_reaches_beyond_what_a_score_can_be():
     found = forecast([0, 10, 20, 40], [0.95, 0.2, 0.98, 0.9], 30)
     assert (found.low, found.high) == (0.0, 1.0)
-    assert "95 % interval 0.0 to 100.0" in found.sentence
+    scores = {0.0: 0.95, 10.0: 0.2, 20.0: 0.98, 40.0: 0.9}
+    curve = StudyTable([Row("m", f"s{fid}", fid, 0, {"nmi": score}) for fid, score in scores.items()])
+    sentence = forecast_sentence(forecast_file(curve, "m", "nmi", (1, 2), target=("new", 30.0)))
+    assert "95 % interval 0.0 to 100.0" in sentence
     rows = [
         Row("a", f"s{i}", 10.0 * i, seed, {"recall@1": value})
         for i, values in enumerate(([0.99, 0.8], [0.02, 0.2], [0.97, 0.99]))
@@ -108,10 +115,8 @@ def test_the_file_holds_curve_target_and_error():
     assert held["curve"][0]["low"] < held["curve"][0]["value"] < held["curve"][0]["high"]
     assert held["target"]["inside"]
     assert held["target"]["low"] < held["target"]["value"] < held["target"]["high"]
-    assert (
-        f"At FID 25.0 expect {100 * held['target']['value']:.1f} % with a (95 % interval" in held["target"]["sentence"]
-    )
-    assert "for scatter about the curve alone: which classes a target has" in held["target"]["sentence"]
+    assert f"At FID 25.0 expect {100 * held['target']['value']:.1f} % with a (95 % interval" in forecast_sentence(held)
+    assert "for scatter about the curve alone: which classes a target has" in forecast_sentence(held)
     assert held["gallery"] == [10, 20]
     assert held["leave_one_out_error"] > 0
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import oodml
-from oodml.study.leaderboard import as_markdown, leaderboard, ranking
+from oodml.reporting.words import leaderboard_markdown, leaderboard_with_sentences
+from oodml.study.leaderboard import leaderboard, ranking
 from oodml.study.table import Row, StudyTable
 
 
@@ -27,7 +28,7 @@ def table(splits=4, seeds=3, skip=()):
 
 
 def test_every_metric_is_ranked_by_ags_and_is_plain_json():
-    board = json.loads(json.dumps(leaderboard(table()), allow_nan=False))
+    board = json.loads(json.dumps(leaderboard_with_sentences(leaderboard(table())), allow_nan=False))
     standing = board["metrics"]["recall@1"]
     assert [(row["rank"], row["method"], row["kind"]) for row in standing["ranking"]] == [
         (1, "a", "trained"),
@@ -46,13 +47,13 @@ def test_a_method_that_lacks_a_split_is_named_but_not_ranked():
     standing = leaderboard(table(skip={("a", 2)}), ["recall@1"])["metrics"]["recall@1"]
     assert [row["method"] for row in standing["ranking"]] == ["mine", "b"]
     assert standing["not_ranked"] == ["a"]
-    assert "Not ranked, since a split is missing: a." in as_markdown(leaderboard(table(skip={("a", 2)})))
+    assert "Not ranked, since a split is missing: a." in leaderboard_markdown(leaderboard(table(skip={("a", 2)})))
 
 
 def test_a_method_of_the_plan_without_any_run_is_named():
     unfinished = StudyTable(table().rows, {"run7": "DiVA", "run8": "DiVA", "run9": "b"})
     assert leaderboard(unfinished, ["nmi"])["metrics"]["nmi"]["not_ranked"] == ["DiVA"]
-    assert "Not ranked, since a split is missing: DiVA." in as_markdown(leaderboard(unfinished))
+    assert "Not ranked, since a split is missing: DiVA." in leaderboard_markdown(leaderboard(unfinished))
 
 
 def test_one_split_is_ranked_by_its_mean():
@@ -78,7 +79,7 @@ def test_splits_of_one_shift_are_ranked_by_the_mean_over_all_of_them():
 
 
 def test_people_read_per_cent():
-    text = as_markdown(leaderboard(table(), ["recall@1"]), "Mine")
+    text = leaderboard_markdown(leaderboard(table(), ["recall@1"]), "Mine")
     lines = text.splitlines()
     assert lines[0] == "# Mine"
     row = next(line for line in lines if line.startswith("| 2 |"))
@@ -94,7 +95,7 @@ def test_an_interval_is_shown_no_further_than_a_share_can_be_and_kept_whole_in_t
         for seed in (0, 1)
     ]
     board = leaderboard(StudyTable(rows))
-    assert "| 1 | a | trained | 98.0 [85.3–100.0] | 98.0 [85.3–100.0] |" in as_markdown(board)
+    assert "| 1 | a | trained | 98.0 [85.3–100.0] | 98.0 [85.3–100.0] |" in leaderboard_markdown(board)
     assert board["metrics"]["recall@1"]["ranking"][0]["score"]["half_width"] == pytest.approx(0.127, abs=1e-3)
 
 

@@ -13,11 +13,12 @@ from safetensors.numpy import save_file
 from scipy import stats
 
 import oodml
+from oodml.reporting.words import leaderboard_markdown
 from oodml.shift import Split, names_by_content, official_at_hand, save_splits
 from oodml.study import load_study
 from oodml.study.correlations import structure_correlation
 from oodml.study.export import export_rows
-from oodml.study.leaderboard import as_markdown, leaderboard
+from oodml.study.leaderboard import leaderboard
 from oodml.study.presets import presets
 from oodml.study.published import (
     UNTRAINED_IN_PAPERS,
@@ -308,7 +309,7 @@ def test_older_results_and_rare_evaluations_are_told(tmp_path):
     older, rare = table.notes
     assert older.startswith("Scores at the best recall@1: 2 of 2 runs")
     assert rare.startswith("Not evaluated every epoch, but every 5 epochs")
-    assert older in as_markdown(leaderboard(table))
+    assert older in leaderboard_markdown(leaderboard(table))
     assert reading_notes(table, compare_with_published(table, "cub200", "oodml-s4"))[:2] == [older, rare]
     assert export_rows(study, table)[0]["maxima"] is False
 

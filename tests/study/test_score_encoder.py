@@ -243,7 +243,7 @@ def test_the_commands_score_and_rank(study, dataset, tmp_path, monkeypatch):
     assert [row["method"] for row in board["metrics"]["recall@1"]["ranking"]] == ["colour", "random"]
     printed = run(app, ["study", "leaderboard", str(study), "--metrics", "recall@1"])
     assert printed.output.index(" colour ") < printed.output.index(" random ")
-    assert "Not trained here: colour (external), random (external)." in printed.output
+    assert "Not trained here: colour, random." in printed.output
     plain = run(app, ["study", "leaderboard", str(study)]).output
     assert plain.index("recall@1:matched in per cent") < plain.index("recall@1 in per cent")
     assert "nmi in per cent" not in plain and "Also measured (--metrics): recall@2" in plain

@@ -9,10 +9,13 @@ from torch import nn
 
 import oodml
 from oodml.config import RunConfig
-from oodml.data.images import Images
+from oodml.data import Images, load_dataset
+from oodml.evaluation import evaluate
 from oodml.losses.base import Loss
 from oodml.methods import Method
+from oodml.models import make_backbone
 from oodml.study import StudyConfig, run_study
+from oodml.training.scoring import embed
 
 SHORT = {"embedding_dim": 8, "batch_size": 16, "samples_per_class": 4, "device": "cpu"}
 SHORT |= {"steps": 10, "eval_every": 10, "metrics": ("recall@1", "map@r"), "quiet": True}
@@ -35,11 +38,10 @@ def counted():
 
         with pytest.MonkeyPatch.context() as patch:
 
-            def everywhere(module, function, name):
-                real = getattr(sys.modules[module], function)
+            def everywhere(real, name):
                 for each in [m for key, m in sys.modules.items() if key.startswith("oodml")]:
-                    if vars(each).get(function) is real:
-                        patch.setattr(each, function, counting(real, name))
+                    if vars(each).get(real.__name__) is real:
+                        patch.setattr(each, real.__name__, counting(real, name))
 
             patch.setattr(RunConfig, "__init__", counting(RunConfig.__init__, "settings"))
             filled = vars(RunConfig)["_filled"]
@@ -48,10 +50,10 @@ def counted():
             build = counting(nn.Module.__init__, "methods", lambda module, *_: isinstance(module, Method))
             build = counting(build, "losses", lambda module, *_: isinstance(module, Loss))
             patch.setattr(nn.Module, "__init__", build)
-            everywhere("oodml.data._load", "load_dataset", "datasets")
-            everywhere("oodml.models.backbones", "make_backbone", "backbones")
-            everywhere("oodml.training.scoring", "embed", "embeddings")
-            everywhere("oodml.evaluation.evaluate", "evaluate", "evaluations")
+            everywhere(load_dataset, "datasets")
+            everywhere(make_backbone, "backbones")
+            everywhere(embed, "embeddings")
+            everywhere(evaluate, "evaluations")
             yield counts
 
     return count

@@ -56,7 +56,7 @@ def test_other_settings_leave_an_unfinished_run_as_it_was(settings, killed_after
 
 def test_a_folder_of_something_else_is_refused_and_not_changed(settings, image_folder):
     root = image_folder("mine", 0)["root"]
-    with pytest.raises(OodmlError, match=r"holds something that is no run \(class-0, class-1, class-2 and 5 more\)"):
+    with pytest.raises(OodmlError, match=r"is not empty and holds no run \(class-0, class-1, class-2 and 5 more\)"):
         train(short(settings, out=root))
     assert sorted(each.name for each in Path(root).iterdir()) == [f"class-{i}" for i in range(8)]
 

@@ -160,13 +160,12 @@ def cache(
 
     Decoded images and features: how large they are and when they were last used.
     """
-    from oodml._cached import KINDS, cached, remove
-    from oodml._files import cache_root
+    from oodml._files import CACHE_KINDS, cache_entries, cache_root, remove_cached
 
     now = time.time()
-    entries = [entry for entry in cached() if now - entry.used >= unused_for * DAY]
+    entries = [entry for entry in cache_entries() if now - entry.used >= unused_for * DAY]
     rows = [[e.path.name, _size(e.size), _ago(now - e.used), e.place] for e in entries if e.kind == "images"]
-    for kind in KINDS[1:]:  # many small entries: one line per kind
+    for kind in CACHE_KINDS[1:]:  # many small entries: one line per kind
         if some := [entry for entry in entries if entry.kind == kind]:
             last = _ago(now - max(entry.used for entry in some))
             rows.append([f"{kind} ({len(some)})", _size(sum(entry.size for entry in some)), last, ""])
@@ -174,7 +173,7 @@ def cache(
     if rows:
         print_table(str(cache_root()), ["what", "size", "last used", "made from"], rows)
     if clear:
-        remove(entries)
+        remove_cached(entries)
     out.print(f"{total} {'removed' if clear else 'in all'}", highlight=False)
 
 

@@ -37,9 +37,9 @@ def fewshot_command(
     save: bool = typer.Option(False, help="Store the result in few_shot.json of the run, for reports."),
     as_json: bool = typer.Option(False, "--json", help="Print JSON (fractions) instead of a table (per cent)."),
 ) -> None:
-    """Adapt a finished run to a few images per test class.
+    """Adapt a finished run to a few labelled images.
 
-    Fine-tune the last layers of RUN on these images, and score the other images before and after.
+    Fine-tune the last layers of RUN on a few images of every test class, and score the others before and after.
     """
     from oodml._progress import tell
     from oodml.adaptation import few_shots, save_few_shot

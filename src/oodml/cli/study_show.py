@@ -85,8 +85,9 @@ def leaderboard_command(
     It compares each with the next one.
     """
     from oodml._files import atomic_file
+    from oodml.reporting.words import leaderboard_markdown, leaderboard_with_sentences
     from oodml.study import load_study
-    from oodml.study.leaderboard import as_markdown, leaderboard
+    from oodml.study.leaderboard import leaderboard
 
     if output is not None and output.suffix not in (".json", ".md"):
         raise OodmlError(f"--out {output}: a leaderboard is written as .json or .md.")
@@ -101,7 +102,10 @@ def leaderboard_command(
         if others := [metric for metric in table.metrics if metric not in board["metrics"]]:
             out.print(f"Also measured (--metrics): {', '.join(others)}.", highlight=False, soft_wrap=True)
         return
-    text = as_markdown(board, title) if output.suffix == ".md" else json.dumps(board, indent=1, ensure_ascii=False)
+    if output.suffix == ".md":
+        text = leaderboard_markdown(board, title)
+    else:
+        text = json.dumps(leaderboard_with_sentences(board), indent=1, ensure_ascii=False)
     with atomic_file(output) as temporary:
         temporary.write_text(text + "\n" * (not text.endswith("\n")), encoding="utf-8")
     out.print(f"written to {output}", highlight=False, soft_wrap=True)
@@ -116,7 +120,7 @@ def _headline(metrics: list[str]) -> list[str]:
 
 def _print_board(board: dict[str, Any]) -> None:
     """One table per metric, best first, with the means of the splits; a file holds their intervals too."""
-    from oodml.study.leaderboard import percent, standing_sentences
+    from oodml.reporting.words import percent, standing_sentences
 
     by, heads = split_heads(*([each[key] for each in board["splits"]] for key in ("name", "fid")))
     for metric, standing in board["metrics"].items():
@@ -126,7 +130,7 @@ def _print_board(board: dict[str, Any]) -> None:
             means = ["–" if cell is None else f"{100 * cell['mean']:.1f}" for cell in cells]
             rows.append([row["method"], percent(row["score"]), *means])
         print_table(f"{metric} in per cent, by {by}", ["method", standing["ranked_by"], *heads], rows)
-        scored = [f"{row['method']} ({row['kind']})" for row in standing["ranking"] if row["kind"] != "trained"]
+        scored = [row["method"] for row in standing["ranking"] if row["kind"] != "trained"]
         words = [f"Not trained here: {', '.join(scored)}."] if scored else []
         for sentence in [*words, *standing_sentences(standing)]:
             out.print(sentence, highlight=False, soft_wrap=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from oodml._split import as_split
-from oodml.config.checks import check_backbone, check_metrics, check_schedule
+from oodml.config.checks import check_backbone, check_schedule
 from oodml.config.reading import dataset_identity, explain_settings, read_settings, split_key, write_settings
 from oodml.config.run import RunConfig
 
@@ -11,7 +11,6 @@ __all__ = [
     "RunConfig",
     "as_split",
     "check_backbone",
-    "check_metrics",
     "check_schedule",
     "dataset_identity",
     "explain_settings",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from oodml._errors import OodmlError, unknown_name
@@ -14,12 +14,6 @@ def check_loggers(names: str | tuple[str, ...] | None) -> None:
     for name in [names] if isinstance(names, str) else names or ():
         if name not in LOGGERS:
             raise unknown_name("logger", name, LOGGERS)
-
-
-def check_metrics(names: Iterable[str]) -> None:
-    from oodml import evaluation
-
-    evaluation.check_metrics(names)
 
 
 def check_depth(train: str, grad_cache: int | None) -> None:

@@ -18,7 +18,6 @@ from oodml.config.checks import (
     check_batches,
     check_depth,
     check_loggers,
-    check_metrics,
     check_schedule,
     check_views,
 )
@@ -153,14 +152,15 @@ class RunConfig(BaseModel):
         if self.schedule is not None:
             check_schedule(self.schedule)
         check_loggers(self.logger)
-        check_metrics((*(self.metrics or ()), self.selection_metric))
         check_views(self.crop_scale)
         values = self._filled
         check_depth(values["train"], self.grad_cache)
         check_backbone(values["backbone"])
         check_batches(values["batch_size"], values["samples_per_class"], values["sampler"])
+        from oodml.evaluation import check_metrics
         from oodml.methods import make_method
 
+        check_metrics((*(self.metrics or ()), self.selection_metric))
         make_method(values["method"]).check(values["embedding_dim"], values["train"])
         if self.protocol is not None:
             warn_without_numbers(self.protocol, self.dataset_name)

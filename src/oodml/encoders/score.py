@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,7 +36,7 @@ class EncoderScore:
 
 
 def score_encoder(
-    encoder: Encoder,
+    encoder: Encoder | Mapping[str, Any],
     dataset: Dataset,
     splits: Sequence[Split],
     metrics: Sequence[str] | None = None,
@@ -49,24 +49,30 @@ def score_encoder(
 ) -> list[EncoderScore]:
     """Score an encoder on the test classes of every split: one row per split and form.
 
-    The only function that does so: `oodml.evaluate_pretrained`, the untrained scores of a run, transfer and studies
-    call it.
+    Published encoders (`oodml.evaluate_pretrained`), the untrained scores of a run, those of transfer and a user's own
+    vectors all become rows here.
 
     Args:
-        encoder: gives the vectors (n, d) of the images at these positions of `dataset`. For features of the whole
-            dataset in an array: `features.__getitem__`.
+        encoder: a function that gives the vectors (n, d) of the images at these positions of `dataset` (for features
+            of the whole dataset in an array: `features.__getitem__`), or the vectors of the test images of each split
+            by the split's name, in the order of the dataset.
         metrics, match: as of `oodml.evaluate`.
         label: the name of the encoder in the rows.
         forms: "normalised" (divided by its norm: cosine search), "raw" (Euclidean, as the encoder gives it), "whitened"
             (PCA whitening with statistics of the split's train classes alone, then normalised). `components`:
             directions kept by whitening; None: all with variance.
     """
+    if not callable(encoder) and WHITENED in forms:
+        raise OodmlError("Whitening needs the vectors of the train classes too: give a function as encoder.")
+
+    def vectors_of(split: Split, classes: list[str]) -> Any:
+        return encoder(dataset.indices_of(classes)) if callable(encoder) else encoder[split.name]
+
     rows = []
     for split in splits:
-        test = dataset.indices_of(split.test)
-        vectors, labels = encoder(test), dataset.labels[test]
+        vectors, labels = vectors_of(split, split.test), dataset.labels[dataset.indices_of(split.test)]
         for form in forms:
-            train = encoder(dataset.indices_of(split.train)) if form == WHITENED else None
+            train = vectors_of(split, split.train) if form == WHITENED else None
             shown = in_form(vectors, form, train, components)
             found = evaluate(shown, labels, metrics, match=match)
             scores = {name: float(value) for name, value in found.items()}

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from oodml.evaluation.estimate import Estimate, share_interval, share_text
 from oodml.reporting.chart import Chart, Series, View, Views
 from oodml.reporting.report_data import ReportData, mean_sd
+from oodml.reporting.words import forecast_sentence
 from oodml.study.leaderboard import ranking
 from oodml.study.table import Row
 
@@ -147,9 +148,9 @@ def forecast_chart(data: ReportData) -> Chart | None:
                 1,
             )
         )
-        note = target.get("sentence") or ""
+        note = forecast_sentence(found)
         if not inside:
-            note += " The mark stands at the nearest measured value."
+            note += " The mark is at the nearest measured value."
     if not note and (error := found.get("leave_one_out_error")) is not None:
         note = f"Left-out splits were predicted to {100 * error:.1f} points."
     if found.get("gallery"):

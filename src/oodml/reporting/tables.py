@@ -13,6 +13,7 @@ import yaml
 from oodml._errors import OodmlError
 from oodml.evaluation.estimate import Estimate, share_text
 from oodml.reporting.report_data import ReportData
+from oodml.reporting.words import comparison_sentence
 from oodml.study.leaderboard import ranking
 from oodml.study.published import (
     PublishedComparison,
@@ -82,7 +83,7 @@ def comparison_table(data: ReportData) -> str:
             rows.append([other, "–", "–", str(error)])
             continue
         interval = "–" if np.isnan(found.low) else f"{100 * found.low:+.1f} to {100 * found.high:+.1f}"
-        rows.append([other, f"{-100 * found.difference:+.1f}", interval, found.sentence])
+        rows.append([other, f"{-100 * found.difference:+.1f}", interval, comparison_sentence(found)])
     columns = ["method", "points of AGS to the best", "95 % interval of the lead", "in words"]
     return html_table(columns, rows, "comparison") if rows else ""
 

@@ -49,14 +49,14 @@ def _found(data: ReportData) -> list[str]:
     if np.isnan(comparison.low):  # one seed has no interval
         return [
             f"{best} has the highest AGS, {100 * score.mean:.1f} ({of}).",
-            comparison.sentence,
+            comparison_sentence(comparison),
             *_gain(data, best),
         ]
     if comparison.distinguishable:
         first = f"{best} generalises best: AGS {score_text} ({of})."
         return [first, *_lead(data, best, second), *_gain(data, best)]
     first = f"{best} has the highest AGS, {score_text} ({of}), but its lead is within the noise."
-    return [first, comparison.sentence, *_gain(data, best)]
+    return [first, comparison_sentence(comparison), *_gain(data, best)]
 
 
 def metric_words(metric: str, splits: int) -> str:
@@ -166,6 +166,108 @@ def placement_sentence(placed: Placement) -> str:
     )
 
 
+# -- comparisons, forecasts, rankings ---------------------------------------------------------------------------------
+
+
+def comparison_sentence(found: Comparison) -> str:
+    """Which of two methods is ahead, and whether the seeds can show it."""
+    points = f"{100 * abs(found.difference):.1f} points of AGS"
+    if points.startswith("0.0 ") and not found.distinguishable:
+        return f"{found.first} and {found.second} are level: less than 0.1 points of AGS between them."
+    ahead, behind = (found.first, found.second) if found.difference >= 0 else (found.second, found.first)
+    if not found.by_seed:
+        return f"{ahead} is {points} ahead of {behind}; neither was trained here, so there are no seeds to compare."
+    if math.isnan(found.low):
+        return f"{ahead} is {points} ahead of {behind}, but one seed cannot show whether that is more than noise."
+    if found.distinguishable:
+        return f"{ahead} is {points} ahead of {behind} ({lead_interval(found)})."
+    return f"{found.first} and {found.second} cannot be distinguished: {points} between them ({lead_interval(found)})."
+
+
+def lead_interval(found: Comparison) -> str:
+    """The interval of the lead, whichever method has it; with two seeds, the advice to run more."""
+    low, high = (found.low, found.high) if found.difference >= 0 else (-found.high, -found.low)
+    more = ", and more would narrow it" if len(found.by_seed) == 2 else ""
+    return f"95 % interval {100 * low:+.1f} to {100 * high:+.1f} over {len(found.by_seed)} seeds{more}"
+
+
+def forecast_sentence(forecast: Mapping[str, Any]) -> str:
+    """What to expect on the target of a forecast.json."""
+    target = forecast["target"]
+    of_method = f" with {forecast['method']}" if forecast.get("method") else ""
+    if not target["inside"]:
+        measured = [point["fid"] for point in forecast["curve"]]
+        low, high = min(measured), max(measured)
+        side = "above" if target["fid"] > high else "below"
+        return (
+            f"The shift of the target (FID {target['fid']:.1f}) is {side} the measured range {low:.1f} to {high:.1f}: "
+            f"no forecast. At the nearest measured split the score{of_method} is {100 * target['value']:.1f} %."
+        )
+    return (
+        f"At FID {target['fid']:.1f} expect {100 * target['value']:.1f} %{of_method} (95 % interval "
+        f"{100 * target['low']:.1f} to {100 * target['high']:.1f}, for scatter about the curve alone: which classes a "
+        "target has changes recall too); left-out splits were predicted to "
+        f"{100 * forecast['leave_one_out_error']:.1f} points."
+    )
+
+
+def leaderboard_with_sentences(board: dict[str, Any]) -> dict[str, Any]:
+    """A leaderboard as it is written to a .json file: every comparison with its sentence."""
+    metrics = {
+        metric: {
+            **standing,
+            "neighbours": [
+                {**each, "sentence": comparison_sentence(_comparison(each))} for each in standing["neighbours"]
+            ],
+        }
+        for metric, standing in board["metrics"].items()
+    }
+    return {**board, "metrics": metrics}
+
+
+def leaderboard_markdown(board: dict[str, Any], title: str = "Leaderboard") -> str:
+    """A leaderboard for people: one table per metric, in per cent, and a sentence on each pair of neighbours."""
+    names = [
+        each["name"] if each["fid"] is None else f"{each['name']} (FID {each['fid']:.1f})" for each in board["splits"]
+    ]
+    parts = [f"# {title}"]
+    for metric, standing in board["metrics"].items():
+        heads = ["#", "method", "kind", standing["ranked_by"], *names]
+        lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
+        for row in standing["ranking"]:
+            cells = [percent(row["splits"].get(each["name"])) for each in board["splits"]]
+            texts = [str(row["rank"]), row["method"], row["kind"], percent(row["score"]), *cells]
+            lines.append(f"| {' | '.join(each.replace('|', '/') for each in texts)} |")
+        parts += [f"## {metric}, per cent", "\n".join(lines)]
+        parts += ["\n".join(f"- {each}" for each in found)] if (found := standing_sentences(standing)) else []
+    return "\n\n".join([*parts, *board.get("notes", [])]) + "\n"
+
+
+def standing_sentences(standing: dict[str, Any]) -> list[str]:
+    """What the table of a metric does not show: the methods that are not ranked, the comparisons of neighbours, and how
+    exact a forecast is."""
+    sentences = [comparison_sentence(_comparison(each)) for each in standing["neighbours"]]
+    if standing["not_ranked"]:
+        sentences.append(f"Not ranked, since a split is missing: {', '.join(standing['not_ranked'])}.")
+    if standing["leave_one_out_error"] is not None:
+        error = f"{100 * standing['leave_one_out_error']:.1f}"
+        sentences.append(f"A left-out split is predicted from the others to {error} points (mean over methods).")
+    return sentences
+
+
+def _comparison(numbers: Mapping[str, Any]) -> Comparison:
+    """A comparison from plain data, where None stands for NaN."""
+    low, high = (math.nan if numbers[end] is None else numbers[end] for end in ("low", "high"))
+    return Comparison(**{**numbers, "low": low, "high": high, "by_seed": tuple(numbers["by_seed"])})
+
+
+def percent(value: dict[str, Any] | None) -> str:
+    """A score of the board with its interval."""
+    if value is None:
+        return "–"
+    return share_text(value["mean"], math.nan if value["half_width"] is None else value["half_width"])
+
+
 # -- the answer of an audit ------------------------------------------------------------------------------------------
 
 
@@ -197,9 +299,9 @@ def _doubt(advice: Advice) -> str:
     if math.isnan(found.low):
         return " of AGS, measured with one seed only"
     if not advice.decided:
-        return f" of AGS, which chance may explain ({found.interval})"
+        return f" of AGS, which chance may explain ({lead_interval(found)})"
     both = "" if found.distinguishable else "; both seeds agree, but two seeds cannot exclude chance"
-    return f" of AGS{both} ({found.interval})"
+    return f" of AGS{both} ({lead_interval(found)})"
 
 
 def _runner_up(found: Comparison) -> str:
@@ -208,7 +310,7 @@ def _runner_up(found: Comparison) -> str:
             f"Among the methods: {found.first} and {found.second} cannot be distinguished, {found.first} leads over "
             f"all of its seeds and {found.second} over those that both have."
         )
-    return f"Among the methods: {found.sentence}"
+    return f"Among the methods: {comparison_sentence(found)}"
 
 
 def expectation_sentences(use: str, expected: Sequence[Expectation], gallery: tuple[int, int]) -> list[str]:
@@ -267,7 +369,7 @@ def target_sentences(placed: Placement, forecast: Mapping[str, Any]) -> list[str
         return [*sentences, "Fewer than three levels of shift were measured: too few for a forecast."]
     classes, images = forecast["gallery"]
     gallery = f" That is for {classes} classes of {images} images." if forecast["target"]["inside"] else ""
-    return [*sentences, f"{forecast['target']['sentence']}{gallery}"]
+    return [*sentences, f"{forecast_sentence(forecast)}{gallery}"]
 
 
 def worth_sentences(forecast: Mapping[str, Any]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,22 +27,6 @@ class Forecast:
     inside: bool
     measured: tuple[float, float]
     mean_absolute_error: float
-    method: str = ""  # of the curve, for the sentence
-
-    @property
-    def sentence(self) -> str:
-        (low, high), whose = self.measured, f" with {self.method}" if self.method else ""
-        if not self.inside:
-            side = "beyond" if self.fid > high else "below"
-            return (
-                f"The shift of the target (FID {self.fid:.1f}) lies {side} the measured range {low:.1f} to {high:.1f}: "
-                f"no forecast. At the nearest measured split the score{whose} is {100 * self.score:.1f} %."
-            )
-        return (
-            f"At FID {self.fid:.1f} expect {100 * self.score:.1f} %{whose} (95 % interval "
-            f"{100 * self.low:.1f} to {100 * self.high:.1f}, for scatter about the curve alone: which classes a target "
-            f"has moves recall too); left-out splits were predicted to {100 * self.mean_absolute_error:.1f} points."
-        )
 
 
 def leave_one_out(fids: Sequence[float], scores: Sequence[float]) -> NDArray[np.float64]:
@@ -134,7 +118,7 @@ def forecast_file(
     enough = len(set(x)) >= 3 and bool(np.isfinite(x).all())
     held["leave_one_out_error"] = float(np.abs(leave_one_out(x, y)).mean()) if enough else None
     if target is not None and enough:
-        found = replace(forecast(x, y, target[1]), method=method)
+        found = forecast(x, y, target[1])
         held["target"] = {
             "name": target[0],
             "fid": found.fid,
@@ -142,7 +126,6 @@ def forecast_file(
             "low": _finite(found.low),
             "high": _finite(found.high),
             "inside": found.inside,
-            "sentence": found.sentence,
         }
     return held
 

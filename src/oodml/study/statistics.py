@@ -47,7 +47,7 @@ def ags(fids: Sequence[float | None], scores: Sequence[float]) -> float:
 
 @dataclass(frozen=True)
 class Comparison:
-    """AGS(first) − AGS(second), its 95 % interval over seeds, and a sentence that explains it.
+    """AGS(first) − AGS(second), and its 95 % interval over seeds.
 
     `by_seed` are the differences of the single seeds; empty where neither method was trained, so that nothing varies.
     """
@@ -67,27 +67,6 @@ class Comparison:
     def unanimous(self) -> bool:
         """Whether the same method is ahead with every seed."""
         return len({np.sign(each) for each in self.by_seed} | {np.sign(self.difference)}) == 1
-
-    @property
-    def interval(self) -> str:
-        """The interval of the lead in words; with two seeds, the advice to run more."""
-        low, high = (self.low, self.high) if self.difference >= 0 else (-self.high, -self.low)
-        more = ", and more would narrow it" if len(self.by_seed) == 2 else ""
-        return f"95 % interval {100 * low:+.1f} to {100 * high:+.1f} over {len(self.by_seed)} seeds{more}"
-
-    @property
-    def sentence(self) -> str:
-        points = f"{100 * abs(self.difference):.1f} points of AGS"
-        if points.startswith("0.0 ") and not self.distinguishable:
-            return f"{self.first} and {self.second} are level: less than 0.1 points of AGS between them."
-        ahead, behind = (self.first, self.second) if self.difference >= 0 else (self.second, self.first)
-        if not self.by_seed:
-            return f"{ahead} is {points} ahead of {behind}; neither was trained here, so there are no seeds to compare."
-        if np.isnan(self.low):
-            return f"{ahead} is {points} ahead of {behind}, but one seed cannot say whether that is more than noise."
-        if self.distinguishable:
-            return f"{ahead} is {points} ahead of {behind} ({self.interval})."
-        return f"{self.first} and {self.second} cannot be told apart: {points} between them ({self.interval})."
 
 
 def compare(
