@@ -68,7 +68,7 @@ def test_features_of_another_backbone_are_refused(settings, teacher, tmp_path):
 
 
 def test_a_teacher_that_is_no_run_is_refused_before_any_data_is_read(settings, tmp_path):
-    with pytest.raises(oodml.OodmlError, match="no finished run"):
+    with pytest.raises(oodml.OodmlError, match="is not a finished run"):
         settings(method={"name": "distil", "teacher": str(tmp_path / "nowhere")})
 
 
