@@ -80,14 +80,14 @@ def _in_study(
 ) -> list[dict[str, Any]]:
     from oodml.cli._inputs import quietly
     from oodml.encoders.score import WHITENED, check_forms
-    from oodml.study.encoders import score_encoder
+    from oodml.study.encoders import add_encoder
 
     check_forms(forms, components)
     encoders, rows = [backbone_given(each) for each in backbones], []
     for form in forms:
         kept = components if form == WHITENED else None
         for encoder in encoders:
-            held = quietly(score_encoder, study, encoder, form=form, components=kept, device=device)
+            held = quietly(add_encoder, study, encoder, form=form, components=kept, device=device)
             for split, scores in held["splits"].items():
                 rows.append({"backbone": held["label"], "form": form, "split": split, "scores": scores})
     return rows
