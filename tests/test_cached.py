@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 import oodml
 from oodml._files import cache_entries
 from oodml.cli import app
-from oodml.cli import cache as _command  # noqa: F401 - adds itself to the app
+from oodml.cli import datasets as _command  # noqa: F401 - adds itself to the app
 from oodml.data import load_images
 
 

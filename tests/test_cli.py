@@ -1,5 +1,7 @@
 """The command line as a whole: help, version, and errors of one line."""
 
+import importlib
+import pkgutil
 import subprocess
 import sys
 
@@ -8,22 +10,12 @@ import typer
 from typer.testing import CliRunner
 
 import oodml
-from oodml.cli import (  # noqa: F401 - registers the commands
-    audit,
-    demo,
-    evaluate,
-    features,
-    fewshot,
-    pretrained,
-    report,
-    splits,
-    splits_more,
-    study_score,
-    train,
-    tune,
-)
+import oodml.cli
 from oodml.cli._app import app, method_name, resumable
 from oodml.training import Interrupted
+
+for module in pkgutil.iter_modules(oodml.cli.__path__):
+    importlib.import_module(f"oodml.cli.{module.name}")  # they add their commands
 
 
 def run(*arguments):
@@ -118,7 +110,8 @@ def test_a_root_leaves_the_data_set_of_the_settings_as_it_is(trained_with, tmp_p
     ("words", "message"),
     [
         (["--run", "nosuch"], "There is no folder nosuch"),
-        (["--run", "nosuch", "--device", "tpu"], "device='tpu' is not a device of torch"),
+        (["--run", ".", "--device", "tpu"], "device='tpu' is not a device of torch"),
+        (["--run", "nosuch", "--device", "tpu"], "There is no folder nosuch"),
         (["--run", "nosuch", "--dataset", "glyfs"], "is not a dataset"),
         (["--run", "r", "--root", "/nonexistent"], "give --dataset too"),
         (["file.npz", "--run", "r"], "give one of them"),
@@ -189,7 +182,82 @@ def test_a_run_of_one_loss_is_called_by_it(method, name):
 def test_who_stops_work_that_goes_on_is_told_so(capsys):
     with pytest.raises(typer.Exit) as left, resumable():
         raise KeyboardInterrupt
-    assert left.value.exit_code == 130 and "The same command goes on from here" in capsys.readouterr().err
+    assert left.value.exit_code == 130 and "Run the same command to resume" in capsys.readouterr().err
     with pytest.raises(typer.Exit) as left, resumable():
         raise Interrupted("Stopped", "SIGTERM")
     assert left.value.exit_code == 143
+
+
+ABSENT = [
+    ("datasets", "nosuch/x"),
+    ("features", "nosuch/x"),
+    ("shift", "nosuch/x", "glyphs"),
+    ("shift", "glyphs", "nosuch/x"),
+    ("splits", "build", "nosuch/x"),
+    ("splits", "across", "glyphs", "nosuch/x"),
+    ("splits", "compare", "nosuch/x", "tiny", "tiny"),
+    ("splits", "show", "nosuch/x.json"),
+    ("splits", "import", "nosuch/x.pkl", "cub200"),
+    ("evaluate", "nosuch/x.npz"),
+    ("evaluate", "--run", "nosuch/x"),
+    ("evaluate", "--run", ".", "--dataset", "nosuch/x"),
+    ("pretrained", "nosuch/x"),
+    ("pretrained", "--study", "nosuch/x"),
+    ("tune", "margin", "--config", "nosuch/x.yaml"),
+    ("tune", "margin", "--dataset", "nosuch/x"),
+    ("study", "run", "nosuch/x.yaml"),
+    ("study", "plan", "demo-glyphs", "--dataset", "nosuch/x"),
+    ("study", "show", "nosuch/x"),
+    ("study", "status", "nosuch/x"),
+    ("study", "score", "nosuch/x", "tiny"),
+]
+
+
+def test_a_mistyped_path_is_reported_before_torch_is_imported():
+    code = f"""
+import contextlib, importlib, pkgutil, sys
+import oodml.cli
+from oodml import OodmlError
+
+for module in pkgutil.iter_modules(oodml.cli.__path__):
+    importlib.import_module("oodml.cli." + module.name)
+for words in {ABSENT}:
+    try:
+        oodml.cli.app(words, standalone_mode=False)
+    except OodmlError as error:
+        assert "nosuch/x" in str(error), (words, error)
+    else:
+        raise AssertionError(words)
+    assert not {{"torch", "timm", "matplotlib"}} & set(sys.modules), words
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def all_commands(group=None, path=()):
+    for name, command in (group or typer.main.get_command(app)).commands.items():
+        if hasattr(command, "commands"):
+            yield from all_commands(command, (*path, name))
+        else:
+            yield " ".join((*path, name)), {opt: option for option in command.params for opt in option.opts}
+
+
+def test_the_same_option_has_the_same_form_on_every_command():
+    for name, options in all_commands():
+        assert not {"--output", "--test-root", "--train-root", "--generic"} & options.keys(), name
+        if name != "train":  # its default is in RunConfig
+            assert "--device" not in options or options["--device"].default == "auto", name
+        assert "--splits" not in options or options["--splits"].default == "default", name  # a file, never a count
+        assert "-n" not in options or "--n-splits" in options["-n"].opts, name
+        assert "--quiet" not in options or options["--quiet"].default is False, name
+        assert "-o" not in options or "--out" in options["-o"].opts, name
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("fewshot", "few-shot"), ("study search", "tune"), ("study retrieval-time", "retrieval-time")]
+)
+def test_names_of_commands_that_were_published_are_hidden_aliases(old, new):
+    shown = CliRunner().invoke(app, [*old.split(), "--help"])
+    assert shown.exit_code == 0 and dict(all_commands())[old].keys() == dict(all_commands())[new].keys()
+    listed = CliRunner().invoke(app, [*old.split()[:-1], "--help"]).stdout
+    assert f" {old.split()[-1]} " not in listed

@@ -78,7 +78,7 @@ def test_numbers_are_whole_however_many_columns_there_are(capsys):
 
 
 @pytest.mark.usefixtures("narrow")
-def test_a_leaderboard_of_eight_splits_and_long_names_fits(monkeypatch):
+def test_a_leaderboard_of_eight_splits_and_long_names_fits(monkeypatch, tmp_path):
     from oodml.study.table import Row, StudyTable
 
     rows = [
@@ -88,7 +88,7 @@ def test_a_leaderboard_of_eight_splits_and_long_names_fits(monkeypatch):
         for seed in range(seeds)
     ]
     monkeypatch.setattr("oodml.study.load_study", lambda _: StudyTable(rows))
-    shown = CliRunner().invoke(app, ["study", "leaderboard", "some"], catch_exceptions=False).stdout
+    shown = CliRunner().invoke(app, ["study", "leaderboard", str(tmp_path)], catch_exceptions=False).stdout
     table, sentences = shown.split("Not trained here: ")
     assert max(map(len, table.splitlines())) <= 80
     (row,) = [line for line in table.splitlines() if "R-margin" in line]

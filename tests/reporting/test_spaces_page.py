@@ -17,7 +17,7 @@ from oodml.cli import (
 )
 from oodml.data import load_dataset
 from oodml.reporting.chart import COLOURS
-from oodml.reporting.spaces_page import A_CLASS, CLASSES, QUERIES, Shown, choose_shown, spaces_page
+from oodml.reporting.spaces_page import CLASSES, PER_CLASS, QUERIES, ShownSpaces, choose_images, spaces_page
 from oodml.reporting.thumbnails import pixels_of
 
 
@@ -36,23 +36,23 @@ def write(dataset, folder, figures=None, gap=()):
     rng = np.random.default_rng(0)
     indices = np.arange(len(dataset))
     rows = {name: rng.normal(size=(len(indices), 6)).astype(np.float32) for name in ("φ", "φ*")}
-    mapped, queries = choose_shown(dataset.labels)
+    mapped, queries = choose_images(dataset.labels)
     found = {name: [[(int((q + 7) % 45), 0.5), (int((q + 14) % 45), 0.75)] for q in queries] for name in rows}
     page = folder / "spaces.html"
-    shown = Shown("Spaces", "a run", dataset, rows, indices, found, mapped, queries, gap)
+    shown = ShownSpaces("Spaces", "a run", dataset, rows, indices, found, mapped, queries, gap)
     assert spaces_page(shown, page, figures) == page
     return page, rows, found, mapped, queries
 
 
 def test_what_is_shown_is_spread_over_the_classes():
     labels = np.repeat(np.arange(40), 50)
-    mapped, queries = choose_shown(labels)
-    assert len(mapped) == CLASSES * A_CLASS
+    mapped, queries = choose_images(labels)
+    assert len(mapped) == CLASSES * PER_CLASS
     assert len(np.unique(mapped)) == len(mapped)
     assert len(np.unique(labels[mapped])) == CLASSES
     assert labels[queries][[0, -1]].tolist() == [0, 39]
     assert len(np.unique(labels[queries])) == QUERIES
-    few, asked = choose_shown(np.repeat([3, 9], 4))
+    few, asked = choose_images(np.repeat([3, 9], 4))
     assert (len(few), len(asked)) == (8, 2)
 
 

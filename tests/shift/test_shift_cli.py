@@ -19,11 +19,10 @@ from oodml.shift import load_splits, save_splits
 
 for module in (
     "splits",
-    "splits_more",
     "shift",
     "audit",
     "evaluate",
-    "features",
+    "datasets",
     "pretrained",
     "study",
     "study_score",
@@ -264,7 +263,7 @@ def test_a_shift_to_one_picture_is_refused_in_words_of_pictures(
     monkeypatch.setattr("oodml.cli.shift.describe", lambda *arguments: described.append(arguments))
     told = str(run("shift", zoo / "zoo", tmp_path, "--backbone", "tiny").exception)
     assert not described  # refused before minutes are spent on features
-    assert told.endswith(f"{tmp_path} has 1 that can be read: give at least 3, better 50 or more.")
+    assert told.endswith(f"{tmp_path} has 1 that can be read. Give at least 3, better 50 or more.")
 
 
 def test_a_shift_to_three_pictures_is_measured_and_called_rough(zoo: Path, tmp_path: Path) -> None:
@@ -273,7 +272,7 @@ def test_a_shift_to_three_pictures_is_measured_and_called_rough(zoo: Path, tmp_p
     shown = run("shift", zoo / "zoo", tmp_path, "--backbone", "tiny")
     assert shown.exit_code == 0, shown.exception
     assert "FID over images, 2 per side" in shown.stdout
-    assert "The target has 3 pictures" in shown.stderr and "rough measure" in shown.stderr
+    assert "The target has 3 images" in shown.stderr and "are rough" in shown.stderr
 
 
 def test_a_link_to_nothing_among_loose_pictures_is_named(zoo: Path, tmp_path: Path) -> None:
@@ -319,7 +318,7 @@ def test_shift_without_classes_still_measures(zoo: Path) -> None:
         ("shift", "xyzzy", "glyphs"),
         ("audit", ".", "--target", "xyzzy"),
         ("pretrained", "xyzzy"),
-        ("study", "forecast", "study", "xyzzy"),
+        ("study", "forecast", ".", "xyzzy"),
         ("splits", "iid", "xyzzy"),
     ],
 )
@@ -334,7 +333,7 @@ def test_a_mistyped_data_set_is_answered_with_the_nearest_name() -> None:
 
 
 @pytest.mark.parametrize(
-    "option", [("--cosine", "5"), ("--likeness", "1.5"), ("--splits", "0"), ("--draws", "19"), ("--shown", "-1")]
+    "option", [("--cosine", "5"), ("--likeness", "1.5"), ("--n-splits", "0"), ("--draws", "19"), ("--shown", "-1")]
 )
 def test_shift_refuses_bounds_that_mean_nothing(zoo: Path, option: tuple[str, str]) -> None:
     refused = CliRunner().invoke(app, ["shift", str(zoo / "zoo"), str(zoo / "target"), "--backbone", "tiny", *option])

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import oodml
 from oodml._files import cache_root
-from oodml.cli import evaluate, study_show, tune  # noqa: F401 - they register their commands
+from oodml.cli import evaluate, methods, study_show  # noqa: F401 - they register their commands
 from oodml.cli import study as study_cli
 from oodml.cli._app import app
 from oodml.cli._app import out as console
@@ -317,7 +317,7 @@ def test_search_prints_the_method_to_use(noise, tmp_path, monkeypatch):
 
 
 def test_an_option_of_a_search_may_be_a_word():
-    assert [tune._shown(value) for value in (0.123456, 3, "full")] == ["0.1235", "3", "full"]
+    assert [methods._option(value) for value in (0.123456, 3, "full")] == ["0.1235", "3", "full"]
 
 
 def test_structure_is_shown_as_such_and_as_a_change(call, trained):

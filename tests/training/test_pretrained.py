@@ -248,7 +248,7 @@ def test_components_without_whitening_are_refused_before_anything_is_computed(tm
         assert "nothing is whitened" in str(refused.exception)
 
     both = CliRunner().invoke(app, ["pretrained", "patterns", "--study", str(tmp_path)])
-    assert "--study brings its own data set and splits" in str(both.exception)
+    assert "--study has its own dataset and splits" in str(both.exception)
 
     asked = []
     scored = {"label": "x", "splits": {}}

@@ -1,4 +1,4 @@
-"""The command line: one file a command group, found by scanning this folder; thin: parse, call the library, print."""
+"""The command line, one file per command group, found by scanning this folder: parse, call the library, print."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from oodml.cli._app import app
 
 
 def main() -> None:
-    """Run `oodml`: an error the user can put right is one sentence, without a traceback."""
+    """Run `oodml`; an error of the user is printed as one sentence, without a traceback."""
     for module in pkgutil.iter_modules(__path__):
         if not module.name.startswith("_"):
             importlib.import_module(f"{__name__}.{module.name}")
@@ -24,10 +24,10 @@ def main() -> None:
     except KeyboardInterrupt as stopped:
         console.print("stopped")
         sys.exit(getattr(stopped, "exit_code", 130))
-    except (MemoryError, RuntimeError) as error:  # torch's kind of memory error is a RuntimeError
+    except (MemoryError, RuntimeError) as error:  # torch raises a RuntimeError when memory is short
         if not _is_out_of_memory(error):
             raise
-        _fail(f"There is not enough memory for this ({error}). Make it smaller: the batch, the pictures or their size.")
+        _fail(f"There is not enough memory ({error}). Use a smaller batch, fewer images or smaller ones.")
 
 
 def _fail(message: str) -> NoReturn:

@@ -1,4 +1,4 @@
-"""The application object that the command files add to, the settings they are given and the tables they print."""
+"""The application that the command files add to, the parsing of their options and the tables they print."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ out = Console(markup=False, emoji=False)  # results; progress and warnings go to
 
 
 @app.callback(invoke_without_command=True)
-def _version(version: bool = typer.Option(False, "--version", help="Print the version and leave.")) -> None:
+def _version(version: bool = typer.Option(False, "--version", help="Print the version.")) -> None:
     if version:
         out.print(oodml.__version__)
         raise typer.Exit
 
 
 def parse_settings(settings: list[str]) -> dict[str, Any]:
-    """What `--set key=value` gave, the values read as YAML."""
+    """The settings of `--set key=value`, with values read as YAML."""
     from oodml._errors import OodmlError
 
     found = {}
@@ -47,7 +47,7 @@ def parse_settings(settings: list[str]) -> dict[str, Any]:
 
 
 def parse_yaml(option: str, text: str) -> Any:
-    """What an option or argument gave, read as YAML."""
+    """The value of an option or argument, read as YAML."""
     import yaml
 
     from oodml._errors import OodmlError
@@ -57,12 +57,12 @@ def parse_yaml(option: str, text: str) -> Any:
     except (yaml.YAMLError, ValueError) as error:  # a date of month 99 is a ValueError
         problem = getattr(error, "problem", None) or str(error).partition("\n")[0]
         raise OodmlError(
-            f"{option}: {text!r} is no YAML ({problem}). Lists are [a, b], mappings {{key: value}}."
+            f"{option}: {text!r} is not YAML ({problem}). Lists are [a, b], mappings {{key: value}}."
         ) from None
 
 
 def parse_integers(option: str, text: str) -> list[int]:
-    """The whole numbers of an option that takes several, separated by commas."""
+    """The whole numbers of an option, separated by commas."""
     from oodml._errors import OodmlError
 
     try:
@@ -72,7 +72,7 @@ def parse_integers(option: str, text: str) -> list[int]:
 
 
 def folder_given(place: Any) -> Any:
-    """For arguments that take a folder (or the URL of a store): refuse a file before anything is looked for in it."""
+    """For a folder (or the URL of a store): raise if it is a file."""
     from oodml._errors import OodmlError
     from oodml._files import file_in_the_way
 
@@ -82,35 +82,38 @@ def folder_given(place: Any) -> Any:
 
 
 def with_root(dataset: str | dict[str, Any], root: str) -> dict[str, Any]:
-    """The settings of a data set with its place; its name and other options stay."""
+    """The settings of a dataset with its root; its name and other options stay."""
     return {**(dataset if isinstance(dataset, dict) else {"name": dataset}), "root": root}
 
 
-def chosen_dataset(dataset: str | None, root: str | None) -> dict[str, Any] | None:
-    """What `--dataset` and `--root` say about another data set than a run's; None where they say nothing."""
+def chosen_dataset(dataset: str | None, root: str | Path | None) -> dict[str, Any] | None:
+    """The settings of the dataset of `--dataset` and `--root`; None without them."""
     from oodml._errors import OodmlError
 
     if dataset is None:
         if root is not None:
-            raise OodmlError("--root says where the pictures of --dataset are: give --dataset too.")
+            raise OodmlError("--root says where the images of --dataset are: give --dataset too.")
         return None
     from oodml.data import dataset_spec
 
-    return dataset_spec(dataset, root)
+    spec = dataset_spec(dataset, root)
+    if "root" in spec and not Path(spec["root"]).expanduser().exists():
+        raise OodmlError(f"No folder or tar at {spec['root']}: check the path.")
+    return spec
 
 
 @contextmanager
 def resumable() -> Iterator[None]:
-    """Around work that goes on where it was when the same command is given again: who stops it is told so."""
+    """Around work that the same command resumes: report so when it is stopped."""
     try:
         yield
     except KeyboardInterrupt as stopped:
-        tell("stopped", "The same command goes on from here.")
+        tell("stopped", "Run the same command to resume.")
         raise typer.Exit(getattr(stopped, "exit_code", 130)) from None
 
 
 def method_name(method: Any) -> str:
-    """What a user calls a method: a run of one loss alone has the name of the loss."""
+    """The name of a method for a reader; of one loss alone it is the name of the loss."""
     from oodml.methods import method_spec
 
     spec = method_spec(method or "margin")
@@ -121,9 +124,8 @@ def method_name(method: Any) -> str:
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print a table; columns of numbers are right-aligned, and where it is wider than the terminal, words are folded.
 
-    A number is never broken or cut, and a word of a heading only where all of them cannot stand side by side. The first
-    column, what a row is about, is folded only beside another one of text; between its words also where nothing else
-    makes the table fit.
+    A number is never broken or cut; a word of a heading only where the columns do not fit otherwise. The first column
+    is folded only next to another column of text, or between its words where nothing else makes the table fit.
     """
     texts = [[str(cell) for cell in row] for row in rows]
     unbounded = out.options.update(max_width=10_000)  # a measure within the terminal would always fit
@@ -163,7 +165,7 @@ def _table(
 
 
 def _are_numbers(texts: Sequence[str]) -> bool:
-    """Whether a column holds numbers; a dash stands for one that is missing."""
+    """Whether a column holds numbers; a dash is a missing one."""
     return bool(texts) and all(text == "–" or _is_number(text) for text in texts)
 
 

@@ -1,4 +1,4 @@
-"""What commands share that take a dataset: options, opening it, its features."""
+"""Open a dataset for a command, compute its features, and print warnings as sentences."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import typer
-
 from oodml._progress import console
 
 if TYPE_CHECKING:
@@ -18,13 +16,6 @@ if TYPE_CHECKING:
     from oodml.data import Dataset
 
 T = TypeVar("T")
-BACKBONE = "tf_efficientnet_lite0"
-DATASET = typer.Argument(help="Name of a dataset, or a folder or tar of class folders.")
-MODE = typer.Option("class-means", "--fid-mode", help="Distance over class-means (the papers) or over images.")
-TEST_ROOT = typer.Option(None, "--test-root", help="Where the images of the other dataset are.")
-ROOT_OPTION = typer.Option(None, "--root", help="Where the images are, if not at the dataset's default place.")
-BACKBONE_OPTION = typer.Option(BACKBONE, "--backbone", help="Network that describes the images.")
-WEIGHTS_OPTION = typer.Option(None, "--weights", help="File with the network's weights, if it has none of its own.")
 
 
 @dataclass(frozen=True)
@@ -39,12 +30,24 @@ class Described:
     def labelled(self) -> tuple[Any, Any, list[str]]:
         return self.features, self.ds.labels, self.ds.classes
 
+    @property
+    def origin(self) -> dict[str, str]:
+        """What distances depend on besides the classes: part of a split's provenance."""
+        return {"backbone": self.backbone, "fingerprint": self.ds.fingerprint}
 
-def open_dataset(name: str, root: Path | str | None) -> Dataset:
-    """A dataset by its name, or a folder or tar of class folders by its path; warnings are printed."""
+
+def open_dataset(name: str, root: Path | str | None = None) -> Dataset:
+    """`load_dataset`, with its warnings printed."""
     from oodml.data import load_dataset
 
     return quietly(load_dataset, name, root)
+
+
+def open_unlabelled(name: str, root: Path | None = None) -> Dataset:
+    """`load_unlabelled`, with its warnings printed."""
+    from oodml.data import load_unlabelled
+
+    return quietly(load_unlabelled, name, root)
 
 
 def open_images(name: str, root: Path | None = None) -> Dataset:
@@ -61,56 +64,36 @@ def open_images(name: str, root: Path | None = None) -> Dataset:
     return ds
 
 
-def open_unlabelled(name: str, root: Path | None = None) -> Dataset:
-    """Every image of a folder or tar, at any depth; or a dataset by its name."""
-    from oodml.data import load_unlabelled
-
-    return quietly(load_unlabelled, name, root)
-
-
-def describe(ds: Dataset, backbone: str, weights: Path | None = None) -> Described:
-    """Extract (or read from the cache) the features of a dataset, without the images that cannot be read."""
+def describe(
+    ds: Dataset, backbone: str, weights: Path | None = None, device: str = "auto", quiet: bool = False
+) -> Described:
+    """Compute (or read from the cache) the features of a dataset, without the images that cannot be read."""
     from oodml.models import extract_features
 
-    ds = readable(ds)
-    return Described(ds, quietly(extract_features, ds, backbone=backbone, weights=weights), backbone)
+    ds = readable(ds, quiet)
+    found = quietly(extract_features, ds, backbone=backbone, weights=weights, device=device, quiet=quiet)
+    return Described(ds, found, backbone)
 
 
-def readable(ds: Dataset) -> Dataset:
+def readable(ds: Dataset, quiet: bool = False) -> Dataset:
     """The dataset without images that cannot be read; a warning names them."""
     from oodml.data import load_images
 
-    return quietly(load_images, ds).dataset
-
-
-def made_from(data: Described) -> dict[str, str]:
-    """A split's provenance: its features, and where a folder was, so that later commands find it."""
-    place = data.ds.source.place if data.ds.name == "folder" else ""
-    return {**features_of(data), **({"root": place} if place else {})}
-
-
-def features_of(data: Described) -> dict[str, str]:
-    """What distances depend on besides the classes: part of a split's provenance."""
-    return {"backbone": data.backbone, "fingerprint": data.ds.fingerprint}
+    return quietly(load_images, ds, quiet=quiet).dataset
 
 
 def note(text: str) -> None:
-    """A remark for the reader, on stderr."""
+    """Print a remark on stderr."""
     console.print(text, highlight=False, soft_wrap=True)
 
 
 def quietly(function: Callable[..., T], *arguments: Any, **options: Any) -> T:
-    """Call `function` and show its warnings, as they come, as plain sentences without the place in the program."""
+    """Call `function` and print its warnings as plain sentences, without the line of code that raised them."""
     with warnings.catch_warnings():
         warnings.simplefilter("default", UserWarning)
-        warnings.showwarning = _as_sentence  # put back by catch_warnings
+        warnings.showwarning = _as_sentence  # restored by catch_warnings
         return function(*arguments, **options)
 
 
 def _as_sentence(message: Warning | str, *_: Any, **__: Any) -> None:
     note(f"warning: {message}")
-
-
-def both(train: int, test: int) -> str:
-    """Sizes of the two sides, for a table."""
-    return f"{train:,} + {test:,}"

@@ -23,7 +23,7 @@ def audit(
     workers: int = typer.Option(None, min=1, help="Runs side by side; default: one per core."),
     quiet: bool = typer.Option(False, help="No progress bars."),
 ) -> None:
-    """Find the method that suits your images, and its recall.
+    """Find the method for your images and the recall to expect.
 
     Prints the recall to expect on unseen classes like yours and unlike yours, and whether training pays at all. Splits
     of rising shift are built from the features of a frozen network, and a few methods are trained as heads on them.

@@ -1,4 +1,4 @@
-"""`oodml demo`: the whole job on the embedded data set."""
+"""`oodml demo`: a whole study on the dataset of the package."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from oodml.cli._app import app, folder_given, out
 @app.command()
 def demo(
     folder: Path = typer.Option(
-        Path("demo"), "--out", help="Where runs and the report go; started again, it goes on.", callback=folder_given
+        Path("demo"), "--out", help="Folder for runs and report. Rerun to resume.", callback=folder_given
     ),
-    small: bool = typer.Option(False, help="A few seconds instead of a few minutes: ten steps a run."),
+    small: bool = typer.Option(False, help="Ten steps per run: seconds instead of minutes."),
 ) -> None:
-    """Do the whole job on an embedded data set, in minutes.
+    """Run a whole study on an embedded dataset, in minutes.
 
-    Features, splits of rising shift, three methods on each, a table and a report page; nothing is downloaded.
+    Features, splits of rising shift, three methods on each, a table and a report page. Nothing is downloaded.
     """
     from oodml.cli.study_show import show_study
     from oodml.reporting import report

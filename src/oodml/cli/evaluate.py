@@ -1,4 +1,4 @@
-"""`oodml evaluate`: scores of embeddings in a file."""
+"""`oodml evaluate`: score embeddings of a file or a run. `oodml retrieval-time`: the cost of their size."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from oodml._errors import OodmlError
+from oodml.cli import _options as option
 from oodml.cli._app import app, chosen_dataset, out, parse_integers, print_table
 from oodml.cli._inputs import quietly
 
@@ -22,35 +23,40 @@ _EMBEDDINGS, _LABELS = ("embeddings", "features", "x"), ("labels", "y")
 @app.command("evaluate")
 def evaluate_command(
     file: Path | None = typer.Argument(None, help="A .npz or .safetensors with `embeddings` (N, d) and `labels` (N)."),
-    run: Path | None = typer.Option(None, help="Instead of a file: a finished run, whose model embeds the pictures."),
-    dataset: str | None = typer.Option(None, help="With --run: another data set or folder, whole unless --split."),
-    root: str | None = typer.Option(None, help="With --dataset: where its pictures are."),
-    split: str | None = typer.Option(None, help="With --run: test on the test classes of this split."),
+    run: Path | None = typer.Option(None, help="Instead of a file: a finished run, whose model embeds the images."),
+    dataset: str | None = option.OTHER_DATASET,
+    root: Path | None = typer.Option(None, help="With --dataset: where its images are."),
+    split: str | None = typer.Option(
+        None, help="With --run: a split, whose test classes are scored; default: with --dataset all."
+    ),
     metrics: str = typer.Option("", help="Comma-separated names; default: recall, map, r-precision, nmi, f1."),
     k: str = typer.Option("", help="Cut-offs of recall, comma-separated."),
-    gallery: Path | None = typer.Option(None, help="Search the rows of this file instead of the other embeddings."),
+    gallery: Path | None = typer.Option(
+        None, callback=option.file_given, help="Search the rows of this file instead of the other embeddings."
+    ),
     match: str = typer.Option("", help="CLASSES,IMAGES: add recall@1 at this common size."),
     rerank: str = typer.Option("", help="query-expansion or k-reciprocal."),
-    normalise: bool = typer.Option(False, help="Divide each embedding by its norm first."),
-    interval: bool = typer.Option(False, help="Add a 95 % bootstrap interval over classes."),
-    device: str = typer.Option("cpu", help="auto, cpu, cuda or cuda:N."),
-    seed: int = typer.Option(0, min=0, help="Of k-means and of the draws of matched recall."),
-    as_json: bool = typer.Option(False, "--json", help="Print JSON (fractions) instead of a table (per cent)."),
+    normalise: bool = typer.Option(False, "--normalise", help="Divide each embedding by its norm first."),
+    interval: bool = typer.Option(False, "--interval", help="Add a 95 % bootstrap interval over classes."),
+    seed: int = typer.Option(0, min=0, help="Seed of k-means and of the draws of matched recall."),
+    device: str = option.DEVICE,
+    as_json: bool = option.JSON,
 ) -> None:
     """Score embeddings in a file, or those of a finished run.
 
     Exact retrieval, clustering and thresholds, from one neighbour search.
     """
+    given = _one_of(file, run, {"--dataset": dataset, "--root": root, "--split": split})
+    embeddings, labels = _embed(given, chosen_dataset(dataset, root), split, device) if run else _load(given)
+    others, other_labels = _load(gallery) if gallery else (None, None)
+
     from oodml.evaluation import evaluate
 
-    given = _one_of(file, run, {"--dataset": dataset, "--root": root, "--split": split})
-    embeddings, labels = _embed(run, dataset, root, split, device) if run else _load(given)
-    others, other_labels = _load(gallery) if gallery else (None, None)
     scores = quietly(
         evaluate,
         embeddings,
         labels,
-        [name.strip() for name in metrics.split(",")] if metrics else None,
+        option.names_given(metrics),
         others,
         other_labels,
         k=parse_integers("--k", k) if k else None,
@@ -70,7 +76,7 @@ def evaluate_command(
 
 
 def _count(labels: Any) -> str:
-    """How much was scored: which classes are meant is not always what a reader expects."""
+    """How many images and classes were scored."""
     import numpy as np
 
     found = np.asarray(labels)
@@ -90,8 +96,8 @@ def _print(file: Path, scores: Scores, intervals: dict[str, tuple[float, float]]
         out.print(f"{topic}: {note}", highlight=False)
 
 
-def _one_of(file: Path | None, run: Path | None, of_run: dict[str, str | None]) -> Path:
-    """The file or the run that is to be scored; an option that would be ignored is refused."""
+def _one_of(file: Path | None, run: Path | None, of_run: dict[str, Any]) -> Path:
+    """The file or the run to score; raise for an option that would be ignored."""
     if file is not None and run is not None:
         raise OodmlError(f"Two things to score, the file {file} and --run {run}: give one of them.")
     given = file or run
@@ -105,10 +111,12 @@ def _one_of(file: Path | None, run: Path | None, of_run: dict[str, str | None]) 
     return given
 
 
-def _embed(run: Path, dataset: str | None, root: str | None, split: str | None, device: str) -> tuple[Any, Any]:
+def _embed(run: Path, dataset: dict[str, Any] | None, split: str | None, device: str) -> tuple[Any, Any]:
+    option.run_given(run)
+
     from oodml.adaptation import embed_run
 
-    return quietly(embed_run, run, chosen_dataset(dataset, root), split, device)
+    return quietly(embed_run, run, dataset, split, device)
 
 
 def _load(file: Path) -> tuple[Any, Any]:
@@ -136,7 +144,7 @@ def _read_arrays(file: Path) -> dict[str, Any]:
             from safetensors.torch import load_file
 
             return dict(load_file(file))
-    except Exception as error:  # whatever a broken file makes its reader raise
+    except Exception as error:  # anything that reading a damaged file raises
         raise OodmlError(f"{file} could not be read ({error}): is it a whole {file.suffix} file?") from error
     raise OodmlError(f"{file} is neither .npz nor .safetensors: save `embeddings` and `labels` in one of these.")
 
@@ -150,21 +158,24 @@ def _pair(text: str) -> tuple[int, int]:
 
 @app.command("retrieval-time")
 def retrieval_time_command(
-    images: int = typer.Option(250_000, min=2, help="Embeddings to search, each among all."),
-    device: str = typer.Option("cpu", help="cpu or cuda."),
+    images: int = typer.Option(250_000, min=2, help="Number of embeddings; each is searched among all."),
+    device: str = option.DEVICE,
     dims: str = typer.Option("32,64,128,256,512,1024,2048", help="Sizes of the embedding."),
 ) -> None:
-    """Measure what the size of embeddings costs in search.
+    """Measure the time of a search by the size of embeddings.
 
-    Next to table 3 of S2SD.
+    Print it next to table 3 of S2SD.
     """
-    from oodml.evaluation.neighbours import retrieval_seconds
-    from oodml.study.published import published
-
     sizes = parse_integers("--dims", dims)
     if min(sizes) < 1:
         raise OodmlError(f"--dims {dims!r}: an embedding has one dimension or more; leave {min(sizes)} out.")
-    found = retrieval_seconds(sizes, images, device)
+
+    from oodml._machine import pick_device
+    from oodml.evaluation.neighbours import retrieval_seconds
+    from oodml.study.published import published
+
+    place = pick_device(device)
+    found = retrieval_seconds(sizes, images, str(place))
     theirs = {number.method: number.value for number in published("s2sd-3")}
     first = next(iter(found.values()))
     rows = [
@@ -172,4 +183,4 @@ def retrieval_time_command(
         for dim, seconds in found.items()
     ]
     columns = ["dimensions", "seconds", "relative", "published: faiss, 1080Ti, 250,000"]
-    print_table(f"Nearest neighbour of {images:,} embeddings on {device}", columns, rows)
+    print_table(f"Nearest neighbour of {images:,} embeddings on {place}", columns, rows)

@@ -10,59 +10,64 @@ from typing import Any
 import typer
 
 from oodml._errors import OodmlError
-from oodml.cli._app import app, folder_given, out, print_table
+from oodml.cli import _options as option
+from oodml.cli._app import app, out, print_table
+from oodml.cli._inputs import open_dataset, quietly
 from oodml.cli.study_score import backbone_given
 
 
 @app.command("pretrained")
 def pretrained_command(
-    dataset: str | None = typer.Argument(None, help="A data set's name, or a folder of class folders."),
-    root: Path | None = typer.Option(None, help="Where the pictures are, if not at the data set's usual place."),
-    splits: str = typer.Option("default", help="A file of splits, FILE#NAME for one of them, or default."),
+    dataset: str | None = typer.Argument(None, help="Name of a dataset, or a folder or tar of class folders."),
+    root: Path | None = option.ROOT,
+    splits: str = typer.Option("default", help="Split file, FILE#NAME for one of its splits, or default."),
     backbone: list[str] = typer.Option(
-        ["tf_efficientnet_lite0"],
+        [option.DEFAULT_BACKBONE],
         help="May be repeated: a registered name, any timm name, clip, dinov2, ...; NAME=FILE gives it weights.",
     ),
     form: list[str] = typer.Option(["normalised"], help="normalised, raw, whitened; may be repeated."),
     components: int | None = typer.Option(None, help="With --form whitened: directions it keeps; default: all."),
     metrics: str = typer.Option("recall@1,map@1000,nmi", help="Comma-separated names."),
-    study: Path | None = typer.Option(
-        None, help="Instead of DATASET: a study, as `oodml study score` does.", callback=folder_given
+    study: str | None = typer.Option(
+        None, help="Instead of DATASET: a study, as `oodml study score` does.", callback=option.study_given
     ),
-    device: str = typer.Option("auto", help="auto, cpu, cuda."),
-    as_json: bool = typer.Option(False, "--json", help="Print JSON (fractions) instead of a table (per cent)."),
+    device: str = option.DEVICE,
+    quiet: bool = option.QUIET,
+    as_json: bool = option.JSON,
 ) -> None:
     """Score published encoders as they are, without training.
 
-    Each on the test classes of every split.
+    Score each on the test classes of every split.
     """
-    names = [name.strip() for name in metrics.split(",")]
+    names = option.names_given(metrics) or []
     if study is not None:
         if dataset is not None or root is not None or splits != "default":
-            raise OodmlError("--study brings its own data set and splits: leave DATASET, --root and --splits out.")
-        rows = _in_study(study, backbone, form, components, device)
+            raise OodmlError("--study has its own dataset and splits: leave DATASET, --root and --splits out.")
+        rows = _in_study(study, backbone, form, components, device, quiet)
     elif dataset is None:
-        raise OodmlError("Give a data set (`oodml datasets` lists them), or --study FOLDER.")
+        raise OodmlError("Give a dataset (`oodml datasets` lists them), or --study FOLDER.")
     else:
-        from oodml.cli._inputs import open_dataset, quietly
+        ds = open_dataset(dataset, root)
+
         from oodml.encoders import evaluate_pretrained
 
         found = quietly(
             evaluate_pretrained,
-            open_dataset(dataset, root),
+            ds,
             splits,
             [backbone_given(each) for each in backbone],
             forms=form,
             components=components,
             metrics=names,
             device=device,
+            quiet=quiet,
         )
         rows = [asdict(row) for row in found]
     if as_json:
         typer.echo(json.dumps(rows, indent=1))
         return
     shown = [name for name in names if all(name in row["scores"] for row in rows)]
-    # What is the same in every row is said once, above: names of encoders are long.
+    # What is the same in every row goes into the title: names of encoders are long.
     varied = [key for key in ("form", "split") if len({row[key] for row in rows}) > 1]
     common = [f"{key} {rows[0][key]}" for key in ("form", "split") if rows and key not in varied]
     cells = [
@@ -72,13 +77,12 @@ def pretrained_command(
     title = " · ".join(["test classes, %, no training", *common])
     print_table(title, ["encoder", *varied, *shown], cells)
     if study is not None:
-        out.print(f"they are in the table of {study} now", highlight=False, soft_wrap=True)
+        out.print(f"added to the table of {study}", highlight=False, soft_wrap=True)
 
 
 def _in_study(
-    study: Path, backbones: list[str], forms: list[str], components: int | None, device: str
+    study: str, backbones: list[str], forms: list[str], components: int | None, device: str, quiet: bool
 ) -> list[dict[str, Any]]:
-    from oodml.cli._inputs import quietly
     from oodml.encoders.score import WHITENED, check_forms
     from oodml.study.encoders import add_encoder
 
@@ -87,7 +91,7 @@ def _in_study(
     for form in forms:
         kept = components if form == WHITENED else None
         for encoder in encoders:
-            held = quietly(add_encoder, study, encoder, form=form, components=kept, device=device)
+            held = quietly(add_encoder, study, encoder, form=form, components=kept, device=device, quiet=quiet)
             for split, scores in held["splits"].items():
                 rows.append({"backbone": held["label"], "form": form, "split": split, "scores": scores})
     return rows

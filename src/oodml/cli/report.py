@@ -12,16 +12,16 @@ from oodml.cli._app import app, folder_given, out
 @app.command("report")
 def report_command(
     study: str = typer.Argument(..., help="The folder of a study, or the URL of its store.", callback=folder_given),
-    page: Path = typer.Option(Path("report.html"), "--out", "-o", help="Where the page goes."),
+    page: Path = typer.Option(Path("report.html"), "--out", "-o", help="File of the page."),
     figures: Path | None = typer.Option(
         None, help="Also write every figure as PNG and SVG into this folder.", callback=folder_given
     ),
-    metric: str | None = typer.Option(None, help="What the answer, the first views and the figures are about."),
-    title: str | None = typer.Option(None, help="The heading of the page; default: the data set's name."),
+    metric: str | None = typer.Option(None, help="Metric of the answer, the first views and the figures."),
+    title: str | None = typer.Option(None, help="The heading of the page; default: the dataset's name."),
 ) -> None:
     """Write the page of a study, one file that loads nothing.
 
-    The answer in words, charts, tables, retrieval galleries, how it was made.
+    The answer in sentences, charts, tables, retrieval galleries, and how it was made.
     """
     from oodml.reporting import report
 

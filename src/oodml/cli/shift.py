@@ -7,18 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from oodml.cli import _options as option
 from oodml.cli._app import app, out, print_table
-from oodml.cli._inputs import (
-    BACKBONE_OPTION,
-    WEIGHTS_OPTION,
-    Described,
-    describe,
-    note,
-    open_images,
-    open_unlabelled,
-    quietly,
-    readable,
-)
+from oodml.cli._inputs import Described, describe, note, open_images, open_unlabelled, quietly, readable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,32 +19,35 @@ if TYPE_CHECKING:
 def shift(
     train: str = typer.Argument(help="Training images: a folder (of class folders, to measure splits) or a dataset."),
     target: str = typer.Argument(help="New images: a folder, with or without class folders."),
-    train_root: Path = typer.Option(None, help="Folder of the training dataset, if TRAIN is a name."),
-    target_root: Path = typer.Option(None, help="Folder of the target dataset, if TARGET is a name."),
-    count: int = typer.Option(6, "-n", "--splits", min=1, help="Splits of the training set to compare with."),
-    draws: int = typer.Option(20, min=20, help="Subsamples of every set."),
+    root: Path = option.ROOT,
+    target_root: Path = option.TARGET_ROOT,
+    count: int = typer.Option(6, "--n-splits", "-n", min=1, help="Number of splits of TRAIN to compare with."),
+    draws: int = typer.Option(20, min=20, help="Number of subsamples of every set."),
     cosine: float = typer.Option(0.9, min=-1, max=1, help="Compare images whose features have at least this cosine."),
     likeness: float = typer.Option(
         0.95, min=-1, max=1, help="Correlation of thumbnails from which two images are the same."
     ),
-    shown: int = typer.Option(20, min=0, help="How many shared images to list."),
-    backbone: str = BACKBONE_OPTION,
-    weights: Path = WEIGHTS_OPTION,
+    shown: int = typer.Option(20, min=0, help="Number of shared images to list."),
+    backbone: str = option.BACKBONE,
+    weights: Path = option.WEIGHTS,
+    device: str = option.DEVICE,
+    quiet: bool = option.QUIET,
 ) -> None:
     """Measure how far new images are from training images.
 
-    Prints the distance of TARGET from TRAIN, its place among splits of TRAIN, and the images both contain.
+    Print the distance of TARGET from TRAIN, its place among splits of TRAIN, and the images in both.
     """
+    opened = [open_images(train, root), open_unlabelled(target, target_root)]  # both, before anything is computed
+
     import oodml
     from oodml.auditing.images import check_enough, few_images_note
 
-    opened = [open_images(train, train_root), open_unlabelled(target, target_root)]  # both, before anything is computed
-    pictures = [readable(ds) for ds in opened]
-    for each in pictures:
+    sets = [readable(ds, quiet) for ds in opened]
+    for each in sets:
         check_enough(each)
-    for told in few_images_note(pictures[1]):
-        note(told)
-    source, other = (describe(ds, backbone, weights) for ds in pictures)
+    for text in few_images_note(sets[1]):
+        note(text)
+    source, other = (describe(ds, backbone, weights, device, quiet) for ds in sets)
     rows: list[tuple[Any, ...]] = [
         ("images", f"{len(source.ds):,} and {len(other.ds):,}"),
         ("FID over images", f"{oodml.fid(source.features, other.features):.2f}"),

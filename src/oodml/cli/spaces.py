@@ -17,7 +17,7 @@ def spaces_command(
     side: str = typer.Option("test", help="The classes to show: test or train."),
     root: Path | None = typer.Option(None, help="Where the images are now, if they have moved."),
     gap: bool = typer.Option(False, "--gap", help="Also score every space on train and test classes."),
-    device: str = typer.Option("cpu", help="auto, cpu or cuda."),
+    device: str = typer.Option("auto", help="auto, cpu or cuda."),
 ) -> None:
     """Write a page of the embedding spaces inside a run.
 
@@ -28,7 +28,7 @@ def spaces_command(
     from oodml.adaptation.spaces import generalisation_gap, neighbours_across_classes, run_spaces
     from oodml.config import RunConfig
     from oodml.data import load_dataset
-    from oodml.reporting.spaces_page import NEIGHBOURS, Shown, choose_shown, spaces_page
+    from oodml.reporting.spaces_page import NEIGHBOURS, ShownSpaces, choose_images, spaces_page
     from oodml.training.distributed import join
     from oodml.training.result import load_result
 
@@ -40,9 +40,9 @@ def spaces_command(
     config = RunConfig.of_run(run)
     dataset = load_dataset(with_root(config.dataset, str(root)) if root else config.dataset)
     spaces = run_spaces(run, side, dataset, device=device)
-    mapped, queries = choose_shown(spaces.labels)
+    mapped, queries = choose_images(spaces.labels)
     scored = generalisation_gap(run, dataset, device=device) if gap else []
-    shown = Shown(
+    shown = ShownSpaces(
         title=f"{config.dataset_name}: the spaces of {method_name(config.method)}",
         subtitle=f"{run.name}, {side} classes",
         dataset=spaces.dataset,

@@ -1,4 +1,4 @@
-"""`oodml study`: a grid of runs over splits of rising shift: list, plan, run, watch."""
+"""`oodml study`: a grid of runs over splits of rising shift: list, plan, run, status, migrate."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from oodml.cli._app import app, folder_given, out, parse_settings, print_table, resumable, with_root
+from oodml.cli import _options as option
+from oodml.cli._app import app, chosen_dataset, folder_given, out, parse_settings, print_table, resumable, with_root
+from oodml.cli.evaluate import retrieval_time_command
+from oodml.cli.methods import tune_command
 
 if TYPE_CHECKING:
     from oodml.study import StudyConfig
@@ -18,11 +21,17 @@ if TYPE_CHECKING:
 
 study_app = typer.Typer(help="Methods × splits × seeds: plan, run, watch, read.", no_args_is_help=True)
 app.add_typer(study_app, name="study")
+study_app.command("search", hidden=True)(tune_command)  # published under these names before
+study_app.command("retrieval-time", hidden=True)(retrieval_time_command)
 
-STUDY = typer.Argument(help="A preset's name (`oodml study list`) or a YAML file.")
-FOLDER = typer.Argument(help="The study's folder or URL.", callback=folder_given)
-DATASET = typer.Option(None, help="Another dataset than the study's: a name, or a folder of class folders.")
-ROOT = typer.Option(None, help="Where the dataset's images are.")
+
+def preset_given(study: str) -> str:
+    """Report the path of a file that does not exist; a name may be a preset."""
+    return str(option.file_given(Path(study))) if Path(study).suffix in (".yaml", ".yml") else study
+
+
+STUDY = typer.Argument(help="Name of a preset (`oodml study list`) or a YAML file.", callback=preset_given)
+FOLDER = typer.Argument(help="The study's folder or URL.", callback=option.study_given)
 CHANGES = typer.Option(
     [],
     "--set",
@@ -33,11 +42,11 @@ CHANGES = typer.Option(
 
 @study_app.command("list")
 def list_command(
-    name: str | None = typer.Argument(None, help="One preset, with its settings; or a part of names."),
+    name: str | None = typer.Argument(None, help="Name of one preset, to show its settings; or a part of names."),
 ) -> None:
     """List the presets.
 
-    What each reproduces, and what it still needs.
+    Print what each reproduces, and what it still needs.
     """
     from itertools import groupby
 
@@ -79,18 +88,20 @@ def _print_indented(text: str, style: str = "") -> None:
 def run_command(
     study: str = STUDY,
     folder: str | None = typer.Option(
-        None, "--out", help="A folder, or a URL (s3://…); default: studies/NAME.", callback=folder_given
+        None, "--out", "-o", help="A folder, or a URL (s3://…); default: studies/NAME.", callback=folder_given
     ),
     engine: str = typer.Option("local", help="local, or ray."),
-    workers: int | None = typer.Option(None, help="local: runs side by side."),
+    workers: int | None = typer.Option(None, help="local: number of runs in parallel."),
     address: str | None = typer.Option(None, help="ray: the cluster to join."),
     gpus: float | None = typer.Option(None, help="ray: GPUs per run; 0.25 for four runs on one."),
-    dataset: str | None = DATASET,
-    root: str | None = ROOT,
+    dataset: str | None = option.OTHER_DATASET,
+    root: Path | None = option.ROOT,
     setting: list[str] = CHANGES,
-    quiet: bool = typer.Option(False, help="No progress bar."),
+    quiet: bool = option.QUIET,
 ) -> None:
     """Run the missing parts of a study. Rerun to resume."""
+    settings = _settings(study, setting, dataset, root)
+
     from oodml.cli.study_show import show_study
     from oodml.study import run_study
     from oodml.study.grid import load_plan
@@ -98,7 +109,6 @@ def run_command(
     from oodml.study.status import status
     from oodml.study.store import open_store
 
-    settings = _settings(study, setting, dataset, root)
     place = folder or str(default_folder(settings))
     with resumable():
         table = run_study(settings, place, engine, quiet, workers=workers, address=address, gpus=gpus)
@@ -114,23 +124,24 @@ def run_command(
 def plan_command(
     study: str = STUDY,
     folder: str | None = typer.Option(
-        None, "--out", help="Where it will run: what is done there is counted.", callback=folder_given
+        None, "--out", "-o", help="Folder or URL of the study: what is done there is counted.", callback=folder_given
     ),
     measure: bool = typer.Option(
         False, "--measure", help="Build the splits, and try every method for a few steps to estimate the time."
     ),
-    dataset: str | None = DATASET,
-    root: str | None = ROOT,
+    dataset: str | None = option.OTHER_DATASET,
+    root: Path | None = option.ROOT,
     setting: list[str] = CHANGES,
 ) -> None:
     """Show the runs of a study and how long they will take.
 
-    The time comes from speeds that are known; --measure measures them here.
+    The time is from known speeds; --measure measures them here.
     """
+    settings = _settings(study, setting, dataset, root)
+
     from oodml.study.run import default_folder, outline, preview
     from oodml.study.store import open_store
 
-    settings = _settings(study, setting, dataset, root)
     store = open_store(folder or str(default_folder(settings)))
     if not measure:
         _show_plan(settings, outline(settings, store), store, measure)
@@ -212,7 +223,7 @@ def _after_training(settings: StudyConfig, planned: list[PlannedRun], store: Sto
 
 
 @study_app.command("status")
-def status_command(folder: str = FOLDER, every: bool = typer.Option(False, "--all", help="Every run.")) -> None:
+def status_command(folder: str = FOLDER, every: bool = typer.Option(False, "--all", help="List every run.")) -> None:
     """Show what is done, running, failed (and why) or waiting."""
     from oodml.study.grid import load_plan
     from oodml.study.migration import stale_runs
@@ -232,12 +243,12 @@ def status_command(folder: str = FOLDER, every: bool = typer.Option(False, "--al
 @study_app.command("migrate")
 def migrate_command(
     folder: str = FOLDER,
-    weights: Path | None = typer.Option(None, help="The file that the runs started from, if it is elsewhere now."),
-    root: str | None = ROOT,
+    weights: Path | None = typer.Option(None, help="The file of weights that the runs started from, if it has moved."),
+    root: Path | None = option.ROOT,
 ) -> None:
-    """Find the runs of an earlier version under their new names.
+    """Find the runs of an earlier version.
 
-    Runs that are stale are listed.
+    Give them their present names, and list the stale ones.
     """
     from oodml.data import load_dataset, load_images
     from oodml.study.grid import load_settings
@@ -246,7 +257,7 @@ def migrate_command(
 
     store = open_store(folder)
     dataset = load_settings(store)["dataset"]
-    images = load_images(load_dataset(dataset if root is None else with_root(dataset, root)))
+    images = load_images(load_dataset(dataset if root is None else with_root(dataset, str(root))))
     store.adopt(identities_of(store, weights, small_images=not images.shrunk))
     out.print(f"{len(store.identities.renamed)} runs of an earlier version are found under their new names.")
     _show_stale(stale_runs(store))
@@ -265,17 +276,20 @@ def _show_failures(found: list[RunStatus]) -> bool:
     return bool(failed)
 
 
-def _settings(study: str, changes: list[str], dataset: str | None, root: str | None) -> StudyConfig:
+def _settings(study: str, changes: list[str], dataset: str | None, root: Path | None) -> StudyConfig:
     from oodml.data import dataset_setting
-    from oodml.study.presets import load_preset_or_file
 
     values = parse_settings(changes)
-    if dataset is not None:
-        values["dataset"] = dataset_setting(dataset) if root is None else dataset
+    other = None if dataset is None else chosen_dataset(dataset, root)
+    if other is not None:
+        values["dataset"] = dataset_setting(other)
+
+    from oodml.study.presets import load_preset_or_file
+
     settings = load_preset_or_file(study, **values)
-    if root is None:
+    if root is None or dataset is not None:
         return settings
-    return settings.model_copy(update={"dataset": with_root(settings.dataset, root)})
+    return settings.model_copy(update={"dataset": with_root(settings.dataset, str(root))})
 
 
 def _duration(seconds: float) -> str:

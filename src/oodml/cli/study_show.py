@@ -1,4 +1,4 @@
-"""`oodml study show`, `export`, `leaderboard`, `compare` and `structure`: read a study."""
+"""`oodml study show`, `export`, `leaderboard`, `compare` and `structure`: print or write the results of a study."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from oodml._errors import OodmlError
+from oodml.cli import _options as option
 from oodml.cli._app import out, print_table
 from oodml.cli.study import FOLDER, study_app
 
@@ -26,7 +27,7 @@ def show_command(folder: str = FOLDER) -> None:
 
 @study_app.command("export")
 def export_command(
-    folder: str = FOLDER, file: Path = typer.Argument(help="What to write: a .csv or a .parquet file.")
+    folder: str = FOLDER, file: Path = typer.Argument(help="The .csv or .parquet file to write.")
 ) -> None:
     """Write a study as a flat table, one row per run."""
     from oodml.study import load_study
@@ -37,8 +38,8 @@ def export_command(
 
 
 def show_study(table: StudyTable, metrics: tuple[str, ...] | None = None) -> None:
-    """Methods down, splits across in order of shift, at the end AGS (of one shift the mean) with its 95 % interval; one
-    table per metric."""
+    """Print one table per metric: methods as rows, splits by shift as columns, at the end AGS (for one shift
+    the mean) with its 95 % interval."""
     from oodml.evaluation.estimate import share_text
     from oodml.study.forecast import study_errors
     from oodml.study.leaderboard import METRIC, ranking
@@ -63,7 +64,7 @@ def show_study(table: StudyTable, metrics: tuple[str, ...] | None = None) -> Non
 
 
 def split_heads(names: list[str], fids: list[float | None]) -> tuple[str, list[str]]:
-    """(what the columns of splits are named by, their headings): the shift, or their names where one is unknown."""
+    """What the columns of splits show, and their headings: the shift, or names where one is unknown."""
     known = [fid for fid in fids if fid is not None]
     return ("FID", [fid_text(fid) for fid in known]) if len(known) == len(fids) else ("split", list(names))
 
@@ -76,12 +77,12 @@ def fid_text(fid: float) -> str:
 @study_app.command("leaderboard")
 def leaderboard_command(
     folder: str = FOLDER,
-    output: Path = typer.Option(None, "--out", help="A .json or .md file; without, tables are printed."),
+    output: Path = typer.Option(None, "--out", "-o", help="A .json or .md file; default: print tables."),
     metrics: str = typer.Option("", help="Comma-separated names; default: recall@1 in a terminal, all in a file."),
 ) -> None:
-    """Write the ranking of all methods and encoders.
+    """Print or write the ranking of all methods and encoders.
 
-    With the comparisons of neighbours.
+    It compares each with the next one.
     """
     from oodml._files import atomic_file
     from oodml.reporting.words import leaderboard_markdown, leaderboard_with_sentences
@@ -90,7 +91,7 @@ def leaderboard_command(
 
     if output is not None and output.suffix not in (".json", ".md"):
         raise OodmlError(f"--out {output}: a leaderboard is written as .json or .md.")
-    chosen = [name.strip() for name in metrics.split(",")] if metrics else None
+    chosen = option.names_given(metrics)
     table = load_study(folder)
     if output is None and chosen is None:
         chosen = _headline(table.metrics)
@@ -111,7 +112,7 @@ def leaderboard_command(
 
 
 def _headline(metrics: list[str]) -> list[str]:
-    """What a terminal shows unless asked for more: recall at one gallery size and as the papers have it."""
+    """The metrics printed by default: recall at one gallery size, and as in the papers."""
     from oodml.study.leaderboard import METRIC
 
     return [metric for metric in (METRIC, "recall@1") if metric in metrics] or metrics
@@ -140,9 +141,9 @@ def compare_command(
     folder: str = FOLDER,
     table: str | None = typer.Option(None, help="A published table, e.g. oodml-s5; default: all that fit."),
 ) -> None:
-    """Put a study next to the papers' numbers.
+    """Compare a study with the papers' numbers.
 
-    Ours, theirs, the difference and its 95 % interval.
+    Print ours, theirs, the difference and its 95 % interval.
     """
     from oodml.study import load_study
     from oodml.study.grid import load_settings
@@ -191,7 +192,7 @@ def structure_command(
 ) -> None:
     """Show how methods shape the embedding space.
 
-    Density and spectral decay of every trained method, or their change against one (S2SD figure 2).
+    Print density and spectral decay per trained method, or their change against one (S2SD figure 2).
     """
     import numpy as np
 

@@ -44,7 +44,7 @@ def train_command(
     ),
     quiet: bool = typer.Option(False, help="No progress bar."),
 ) -> None:
-    """Train an embedder and measure it on classes it has not seen.
+    """Train an embedder and measure it on unseen classes.
 
     For several processes: torchrun --nproc-per-node N -m oodml train ...
     """
@@ -97,13 +97,13 @@ def train_command(
 
 def _of_split(split: str, root: str | None) -> dict[str, Any]:
     """The dataset that a split file names, if it does."""
-    from oodml.cli._split_files import settings_for
+    from oodml.cli.splits import dataset_of_splits
     from oodml.shift import Split, Splits
 
     found = Split.load(split)
     if not found.dataset:
         return {}
-    spec = settings_for(Splits([found]), None, root)
+    spec = dataset_of_splits(Splits([found]), None, root)
     return {"dataset": spec if "root" in spec else spec["name"]}
 
 

@@ -1,4 +1,4 @@
-"""The page people look at; this room reads a study and writes nothing but its own files."""
+"""Everything that people look at: the page of a study, figures, tables and sentences. It reads studies only."""
 
 from oodml.reporting.study_page import report
 

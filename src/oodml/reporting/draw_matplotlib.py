@@ -77,7 +77,7 @@ def draw(view: View, height: float = 3.2) -> Figure:
 
 
 def _log_axis(axes: Axes) -> None:
-    """Decades are labelled, over few of them 2 and 5 too: every digit would be a ladder that nobody reads."""
+    """Decades are labelled, over few of them 2 and 5 too: labels at every digit are too dense to read."""
     axes.set_yscale("log")
     low, high = axes.get_ylim()
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low < 100 else (1,)))
@@ -107,7 +107,7 @@ def _draw_series(axes: Axes, series: Series) -> None:
         axes.errorbar(series.x, series.y, _error(series, series.y), label=label, **look)
         for x, y, url in zip(series.x, series.y, series.images or (), strict=False):
             box = AnnotationBbox(OffsetImage(pixels_of(url), zoom=0.28), (float(x), float(y)), frameon=False)
-            box.set_in_layout(False)  # the layout has room for the marks, not for every image at the rim
+            box.set_in_layout(False)  # the layout keeps space for the marks, not for every image at the edge
             axes.add_artist(box)
         return
     many = len(series.x) > 20

@@ -1,4 +1,4 @@
-"""Retrieval galleries: the queries a method fails worst on, with what it found instead, and the classes it confuses."""
+"""Retrieval galleries: the worst failures of a method with what it returned instead, and the classes it confuses."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from oodml.reporting.thumbnails import thumbnails
 from oodml.study.leaderboard import ranking
 from oodml.study.table import Row
 
-PICTURES = 2400  # in a page, at most: about 6 MB of small photographs
+IMAGES = 2400  # in a page, at most: about 6 MB of small photographs
 QUERIES = 1000  # searched for failures, spread evenly over the test set …
 SEARCHED = 40_000  # … but not more in all runs together, which keeps a large study's report within seconds
-NEIGHBOURS = 5  # shown of each query
-DEPTH = 50  # how far down the first right image is looked for
+NEIGHBOURS = 5  # shown per query
+DEPTH = 50  # ranks in which the first right image is searched
 
 
 def galleries(data: ReportData) -> tuple[dict[str, Any] | None, list[str]]:
-    """Failures and confusions of every method and split as plain JSON, and notes on what had to be left out."""
+    """Failures and confusions of every method and split as plain JSON, and notes on what is left out."""
     rows = _one_run_each(data)
     if not rows:
         return None, []
-    shown = int(np.clip(PICTURES // (len(rows) * (1 + NEIGHBOURS)) - 1, 2, 8))
+    shown = int(np.clip(IMAGES // (len(rows) * (1 + NEIGHBOURS)) - 1, 2, 8))
     searched = int(np.clip(SEARCHED // len(rows), 100, QUERIES))
-    sets = _DataSets()
+    sets = _Datasets()
     items, wanted, notes = [], {}, []
     for row in rows:
         try:
@@ -48,13 +48,13 @@ def galleries(data: ReportData) -> tuple[dict[str, Any] | None, list[str]]:
         for index in _images_of(item):
             wanted[dataset.fingerprint, index] = dataset
     if not items:
-        return None, _summed_up(notes)
+        return None, _summarised(notes)
     images, unreadable = thumbnails(wanted)
-    return {"items": items, "images": images}, _summed_up(notes) + unreadable
+    return {"items": items, "images": images}, _summarised(notes) + unreadable
 
 
 def inspect_run(run: Path, dataset: Dataset, shown: int, searched: int = QUERIES) -> dict[str, Any]:
-    """The `shown` worst failures of a run (one a class) and its most frequent confusions."""
+    """The `shown` worst failures of a run (one per class) and its most frequent confusions."""
     stored = load_file(run / "embeddings.safetensors")
     embeddings = torch.from_numpy(stored["embeddings"].astype(np.float32))
     labels, images = stored["labels"], stored["indices"]
@@ -64,7 +64,7 @@ def inspect_run(run: Path, dataset: Dataset, shown: int, searched: int = QUERIES
     indices, distances = found.indices.numpy(), found.distances.numpy()
     right = labels[indices] == labels[queries, None]
     rank = np.where(right.any(axis=1), right.argmax(axis=1), right.shape[1])  # wrong images before the first right
-    possible = np.bincount(labels)[labels[queries]] > 1  # a class of one image has nothing to find
+    possible = np.bincount(labels)[labels[queries]] > 1  # a class with one image has nothing to find
     failures = np.flatnonzero((rank > 0) & possible)
     order = failures[np.lexsort((distances[failures, 0], -rank[failures]))]
     order = order[_first_of_each(labels[queries[order]])][:shown]
@@ -94,7 +94,7 @@ def inspect_run(run: Path, dataset: Dataset, shown: int, searched: int = QUERIES
 
 
 def _confusions(queries: np.ndarray, nearest: np.ndarray, labels: np.ndarray, image: Any, most: int = 10) -> list[Any]:
-    """Class pairs most often mistaken at the first neighbour, in either direction: [count, a query, what it found]."""
+    """Class pairs most often mistaken at the first neighbour, in either direction: [count, a query, its neighbour]."""
     wrong = np.flatnonzero(labels[queries] != labels[nearest])
     pairs = [tuple(sorted((int(labels[queries[i]]), int(labels[nearest[i]])))) for i in wrong]
     example = {pair: i for i, pair in zip(wrong[::-1], pairs[::-1], strict=True)}
@@ -124,7 +124,7 @@ def _one_run_each(data: ReportData) -> list[Row]:
     return [rows[place] for place in order if place in rows]
 
 
-class _DataSets:
+class _Datasets:
     """The images that runs were tested on, each set loaded once."""
 
     def __init__(self) -> None:
@@ -146,7 +146,7 @@ class _DataSets:
 
 def _load(spec: Any, fingerprint: str) -> Dataset:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what cannot be used was said when it was trained on, and the notes keep it
+        warnings.simplefilter("ignore")  # training has already warned, and its notes are on the page
         dataset = load_dataset(spec)
         if dataset.fingerprint != fingerprint:
             dataset = load_images(dataset, quiet=True).dataset  # training leaves out what it cannot read
@@ -155,5 +155,5 @@ def _load(spec: Any, fingerprint: str) -> Dataset:
     return dataset
 
 
-def _summed_up(notes: list[str]) -> list[str]:
+def _summarised(notes: list[str]) -> list[str]:
     return notes if len(notes) < 3 else [notes[0], f"The same for {len(notes) - 1} more runs."]

@@ -1,4 +1,4 @@
-"""What a report is made of: the table of a study, and what its folder holds beside it."""
+"""The data of a report: the table of a study, and the other files of its folder."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from oodml.evaluation import MATCHED
 from oodml.study.store import Store
 from oodml.study.table import EXTERNAL, TRAINED, Row, StudyTable
 
-RUN_FILES = ("result.json", "metrics.jsonl", "few_shot.json")  # what is read of a run, beside its embeddings
+RUN_FILES = ("result.json", "metrics.jsonl", "few_shot.json")  # read of each run, in addition to its embeddings
 HEADLINE = (MATCHED, "recall@1")  # the first that a study has; only recall at one gallery size compares splits
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A run that failed, in its training or in what was to follow it, and why."""
+    """A run that failed, in its training or in the adaptation after it, and why."""
 
     run: str
     traceback: str
@@ -35,7 +35,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class ReportData:
-    """A study as the report reads it. `metric` is the one that the words, bars and first views are about."""
+    """A study as the report reads it. `metric` is that of the sentences, bars and first views."""
 
     table: StudyTable
     store: Store | None
@@ -113,7 +113,7 @@ def _title(results: dict[Path, dict[str, Any]], rising: bool) -> str:
 
 
 def _set_name(result: dict[str, Any]) -> str:
-    """A folder of images is called by its own name."""
+    """The name of a dataset; of a folder of images, the folder's name."""
     spec = result.get("config", {}).get("dataset")
     root = spec.get("root") if isinstance(spec, dict) else None
     return Path(root).name if root and spec["name"] == "folder" else result["dataset"]["name"]

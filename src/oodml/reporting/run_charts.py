@@ -18,7 +18,7 @@ from oodml.reporting.shift_charts import SHIFT, mark_text, run_text
 from oodml.study.correlations import scaled, structure_correlation
 from oodml.study.table import Row
 
-_STEPS = 60  # points of a training curve; more cannot be told apart on a screen
+_STEPS = 60  # points of a training curve; more are not visible on a screen
 _STRUCTURE = ("rho", "pi_ratio", "pi_intra", "pi_inter", "uniformity", "alignment")
 
 
@@ -51,7 +51,7 @@ def _structure_chart(data: ReportData, name: str, title: str, methods: list[str]
         views,
         {"structure": names, "classes": sides},
         "A mark is a method on a split. Both values are scaled to [0, 1] over the methods of the split, so that its "
-        "difficulty plays no part. Dotted: the least-squares trends over all splits and over the default split.",
+        "difficulty has no influence. Dotted: the least-squares trends over all splits and over the default split.",
     )
 
 
@@ -122,7 +122,7 @@ def _mean_line(data: ReportData, name: str, rows: list[Row], metric: str, place:
 
 
 def few_shot_chart(data: ReportData) -> Chart | None:
-    """What adapting to a few labelled images of the new classes buys, against the shift (fig. 7)."""
+    """The gain of adapting to a few labelled images of the new classes, against the shift (fig. 7)."""
     files = [(row, row.path / "few_shot.json") for row in data.table.rows if row.path]
     found = [(row, read_json(file)) for row, file in files if file.exists()]
     if not found:
@@ -140,7 +140,7 @@ def few_shot_chart(data: ReportData) -> Chart | None:
             views[metric, n] = View(series, SHIFT, f"{metric}: {n}-shot − zero-shot (points)")
     return Chart(
         "few-shot",
-        "What a few labelled images buy",
+        "Gain from a few labelled images",
         views,
         {"few-shot metric": metrics, "shots": shots},
         "Gain of fine-tuning on a few images of each new class over none, on the same queries; band: 95 % interval "
@@ -166,7 +166,7 @@ def _shot_series(data: ReportData, method: str, rows: list[tuple[Row, Any]], met
 
 
 def _over_episodes(gains: list[np.ndarray]) -> Estimate:
-    """Over episodes, each the mean over seeds: those share its support set and tell nothing new of the others."""
+    """Over episodes, each the mean over seeds: the seeds of an episode share its support set."""
     common = min(map(len, gains))
     return estimate(np.mean([gain[:common] for gain in gains], axis=0).tolist())
 
@@ -192,7 +192,7 @@ def spectra_chart(data: ReportData) -> Chart | None:
             views[split,] = View(series, "singular value, largest first", "share of the sum (%)", log_y=True)
     if not views:
         return None
-    caption = "Of the test embeddings of the first seed. Steep: few directions carry everything."
+    caption = "Of the test embeddings of the first seed. Steep: few directions carry most of the information."
     return Chart("spectra", "Singular values", views, {"split": [key[0] for key in views]}, caption)
 
 

@@ -38,7 +38,7 @@ def score_chart(data: ReportData) -> Chart:
         _switches(data),
         "Mean over seeds; the band is one standard deviation, faint dots are single runs."
         if len(data.table.seeds) > 1
-        else "One seed, so there is no band to tell a difference from noise.",
+        else "One seed, so there is no band to distinguish a difference from noise.",
         height=430,
     )
 
@@ -70,7 +70,7 @@ def difference_chart(data: ReportData) -> Chart | None:
 
 
 def generic_chart(data: ReportData) -> Chart | None:
-    """Encoders that were not trained here beside the best and the worst trained method (fig. 6)."""
+    """Encoders that were not trained here next to the best and the worst trained method (fig. 6)."""
     if not data.external:
         return None
     views: Views = {}
@@ -173,7 +173,7 @@ def _switches(data: ReportData) -> dict[str, list[str]]:
 
 
 def _shown(data: ReportData, metric: str) -> dict[str, NDArray[np.float64]]:
-    """What the switch `show` offers; a metric without an untrained score shows an empty gain, as every view must be."""
+    """What the switch `show` offers. The gain of a metric without an untrained score is empty: all views must exist."""
     grids = {SCORE: data.table.scores(metric)}
     if any(row.untrained for row in data.table.rows):
         grids[GAIN] = data.table.gain(metric)
@@ -218,7 +218,7 @@ def mark_text(data: ReportData, method: str, split: str, value: str) -> str:
 
 
 def run_text(row: Row, value: str) -> str:
-    """The run behind a mark, in a line or two."""
+    """The run behind a mark."""
     name = f"\nrun {row.path.name}" if row.path else ""
     return f"{row.method}, {row.split}, seed {row.seed}\n{value}{name}"
 

@@ -21,59 +21,59 @@ from oodml.reporting.split_figures import tsne
 from oodml.reporting.thumbnails import framed_thumbnail, pixels_of, thumbnails
 
 CLASSES = len(COLOURS)  # on a map: as many as have a colour of their own
-A_CLASS = 30  # images of a class on a map
+PER_CLASS = 30  # images per class on a map
 QUERIES = 6
 NEIGHBOURS = 5
 
 Found = Sequence[tuple[int, float]]  # places of images and their distances from a query, nearest first
 
 
-def choose_shown(labels: NDArray[np.int64], seed: int = 0) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Places (in `labels`) of the images on the maps, and of the queries: classes spread evenly over those there."""
+def choose_images(labels: NDArray[np.int64], seed: int = 0) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Positions (in `labels`) of the images on the maps, and of the queries: classes spread evenly over those there."""
     rng = np.random.default_rng(seed)
     classes = np.unique(labels)
 
     def spread(count: int) -> NDArray[np.int64]:
         return classes[np.unique(np.linspace(0, len(classes) - 1, min(count, len(classes))).round().astype(int))]
 
-    members = [rng.permutation(np.flatnonzero(labels == label))[:A_CLASS] for label in spread(CLASSES)]
+    members = [rng.permutation(np.flatnonzero(labels == label))[:PER_CLASS] for label in spread(CLASSES)]
     queries = [rng.choice(np.flatnonzero(labels == label)) for label in spread(QUERIES)]
     return np.concatenate(members), np.asarray(queries, dtype=np.int64)
 
 
 @dataclass(frozen=True)
-class Shown:
-    """What the page of a run's spaces is made of. A place is a position in `indices`, not in the dataset."""
+class ShownSpaces:
+    """The content of the page of a run's spaces. A place is a position in `indices`, not in the dataset."""
 
     title: str
     subtitle: str
     dataset: Dataset
     rows: Mapping[str, NDArray[np.float32]]  # embeddings (n, d) of the images `indices`, by the name of their space
     indices: NDArray[np.int64]
-    neighbours: Mapping[str, Sequence[Found]]  # for each space and each of the queries what it finds in other classes
+    neighbours: Mapping[str, Sequence[Found]]  # by space, of each query: its neighbours in other classes
     mapped: NDArray[np.int64]  # places of the images on the maps
     queries: NDArray[np.int64]  # and of those whose neighbours are shown
     gap: Sequence[Mapping[str, Any]] = ()  # rows of `generalisation_gap`, where they were computed
 
     def about(self, place: int) -> list[str]:
-        """What the page says of a image: its number, class and file."""
+        """What the page shows about an image: its number, class and file."""
         index = int(self.indices[place])
         return [str(index), self.dataset.classes[self.dataset.labels[index]], self.dataset.path(index)]
 
     @property
     def answer(self) -> list[str]:
-        """The page in a sentence or two."""
-        said = [f"{len(self.indices):,} images in {len(self.rows)} spaces of one run: {', '.join(self.rows)}."]
+        """The first sentences of the page."""
+        sentences = [f"{len(self.indices):,} images in {len(self.rows)} spaces of one run: {', '.join(self.rows)}."]
         if self.gap:
             first = self.gap[0]
-            said.append(
+            sentences.append(
                 f"Recall@1 in the {first['space']} is {100 * first['train']:.1f} % on the classes it was fitted on and "
                 f"{100 * first['test']:.1f} % on those it has not seen."
             )
-        return said
+        return sentences
 
 
-def spaces_page(shown: Shown, out: str | Path, figures: str | Path | None = None) -> Path:
+def spaces_page(shown: ShownSpaces, out: str | Path, figures: str | Path | None = None) -> Path:
     """Write the page, and with `figures` its gallery and maps as PNG and SVG into that folder."""
     gallery, notes = _gallery(shown)
     maps = _map_charts(shown)
@@ -90,8 +90,8 @@ def spaces_page(shown: Shown, out: str | Path, figures: str | Path | None = None
     return page
 
 
-def _gallery(shown: Shown) -> tuple[dict[str, Any], list[str]]:
-    """The queries and their neighbours as the page reads them, with their images; and what could not be shown."""
+def _gallery(shown: ShownSpaces) -> tuple[dict[str, Any], list[str]]:
+    """The queries and their neighbours as the page reads them, with their images, and notes on what is missing."""
     found = (place for each in shown.neighbours.values() for row in each for place, _ in row)
     key, dataset = shown.dataset.fingerprint, shown.dataset
     wanted = {(key, int(shown.indices[place])): dataset for place in {*shown.queries.tolist(), *map(int, found)}}
@@ -111,17 +111,17 @@ def _gallery(shown: Shown) -> tuple[dict[str, Any], list[str]]:
 
 def _gallery_section() -> Section:
     lead = (
-        "For each query the nearest images of other classes, space by space. What an embedding finds there tells "
-        "what it knows beside the classes: a pose, a colour, a background. Point at a image for file and distance."
+        "For each query the nearest images of other classes, space by space. They show what an embedding encodes in "
+        "addition to the class: a pose, a colour, a background. Point at an image for file and distance."
     )
     return Section("galleries", "Neighbours of other classes", lead, body='<div id="gallery"></div>')
 
 
 def _map_section(maps: list[Chart]) -> Section:
     lead = (
-        f"t-SNE of the same images in each space, up to {A_CLASS} of up to {CLASSES} classes; the colour of a frame "
-        "is the class. Compact groups of one colour: the space knows the classes. Mixed colours that look alike: it "
-        "knows what they share."
+        f"t-SNE of the same images in each space, up to {PER_CLASS} of up to {CLASSES} classes; the colour of a frame "
+        "is the class. Compact groups of one colour: the space separates the classes. Mixed colours that look alike: "
+        "it encodes what the classes share."
     )
     return Section("maps", "Maps", lead, charts=maps)
 
@@ -144,7 +144,7 @@ def _signed(value: float) -> str:
     return f"{value:+.1f}".replace("-", "−")
 
 
-def _map_charts(shown: Shown) -> list[Chart]:
+def _map_charts(shown: ShownSpaces) -> list[Chart]:
     dataset, images = shown.dataset, shown.indices[shown.mapped]
     labels = dataset.labels[images]
     colour_of = {label: place for place, label in enumerate(np.unique(labels))}
@@ -165,7 +165,7 @@ def _map_charts(shown: Shown) -> list[Chart]:
 
 
 def _printed_query(query: Mapping[str, Any], images: Mapping[str, str]) -> Figure:
-    """One query and its neighbours, a row a space."""
+    """One query and its neighbours, one row per space."""
     spaces = query["spaces"]
     columns = 1 + max(len(found) for _, found in spaces)
     figure = Figure(figsize=(1.1 * columns + 0.9, 1.15 * len(spaces)), layout="constrained")

@@ -197,7 +197,7 @@ def _map(level: str, split: dict[str, Any], sample: Dataset, order: np.ndarray, 
         f"map-{level}",
         f"{level.capitalize()}: {split['name']}, FID {split['fid']:.4g}",
         {(): View(series, "", "", bare=True)},
-        caption="t-SNE of the features that the splits were built from; a dot is a image." if level == "easy" else "",
+        caption="t-SNE of the features that the splits were built from; a dot is an image." if level == "easy" else "",
         width="third",
         height=320,
     )

@@ -1,4 +1,4 @@
-"""`report`: a study in, one page (and the figures for a paper) out."""
+"""`report`: write the page of a study, and the figures for a paper."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def _charts(
 def _papers(data: ReportData) -> Section | None:
     body = papers_tables(data)
     lead = "Numbers that the papers print for the same dataset, split, method and metric; ± is their deviation."
-    return Section("papers", "Beside the papers", lead, body=body) if body else None
+    return Section("papers", "Next to the papers", lead, body=body) if body else None
 
 
 def _splits(data: ReportData, maps: list[Chart]) -> Section | None:
@@ -124,7 +124,7 @@ def _gallery(images: object) -> Section | None:
         return None
     lead = (
         "Queries whose first neighbour is of another class, worst first: those with the most wrong images before the "
-        "first right one, one query a class, of the first seed. Point at a image for its file, class and distance."
+        "first right one, one query per class, of the first seed. Point at an image for its file, class and distance."
     )
     return Section("galleries", "What it finds", lead, body='<div id="gallery"></div>')
 

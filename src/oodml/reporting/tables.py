@@ -48,7 +48,7 @@ def switched(switch: str, values: Sequence[str], bodies: Sequence[str]) -> str:
 
 
 def score_tables(data: ReportData) -> str:
-    """Methods down, AGS and splits across, with 95 % intervals; one table a metric."""
+    """Methods down, AGS and splits across, with 95 % intervals; one table per metric."""
     return switched("metric", data.metrics, [score_table(data, metric) for metric in data.metrics])
 
 
@@ -89,7 +89,7 @@ def comparison_table(data: ReportData) -> str:
 
 
 def runs_table(data: ReportData) -> str:
-    """One line a run: the few numbers people look for, and the folder's name to find the rest."""
+    """One line per run: its main numbers, and the name of its folder."""
     metrics = data.metrics[:2]
     rows = []
     for row in data.table.rows:
@@ -123,15 +123,15 @@ def made_table(data: ReportData) -> str:
 
 
 def _runs(data: ReportData) -> str:
-    told = f"{len(data.results)} finished, {len(data.failures)} failed"
+    counts = f"{len(data.results)} finished, {len(data.failures)} failed"
     waiting = data.table.missing.keys() - {failure.run for failure in data.failures}
-    return f"{told}, {len(waiting)} of {data.table.planned} not run yet" if waiting else told
+    return f"{counts}, {len(waiting)} of {data.table.planned} not run yet" if waiting else counts
 
 
 def _selection(rule: str | None) -> str:
     known = {
         "val": "best evaluation on held-out train classes (honest)",
-        "test": "best evaluation on the test classes (the papers' habit)",
+        "test": "best evaluation on the test classes (the papers' rule)",
         "last": "the last evaluation",
     }
     return known.get(rule or "", rule or "")
@@ -140,7 +140,9 @@ def _selection(rule: str | None) -> str:
 def _hardware(result: dict[str, Any]) -> str:
     if "device" not in result:
         return ""
-    return f"{result['device']}, {result.get('processes', 1)} process(es), {result.get('threads', '?')} thread(s) a run"
+    return (
+        f"{result['device']}, {result.get('processes', 1)} process(es), {result.get('threads', '?')} thread(s) per run"
+    )
 
 
 def _values(values: Iterable[str], between: str = "; ") -> str:
@@ -189,7 +191,7 @@ def _published_table(key: str, table: StudyTable, found: list[PublishedCompariso
     columns = ["method", "split", "metric", "yours", "theirs", "yours − theirs", "95 % interval"]
     differs = any(each.differs for each in found)
     rows = [_published_row(each) + ([each.differs] if differs else []) for each in found]
-    body = html_table(columns + (["not the same"] if differs else []), rows, f"beside-{key}")
+    body = html_table(columns + (["not the same"] if differs else []), rows, f"published-{key}")
     notes = filter(None, [about.get("notes"), *reading_notes(table, found)])
     return f"<p>{escape(about.get('about', ''))}</p>{body}" + "".join(
         f'<p class="muted">{escape(note)}</p>' for note in notes

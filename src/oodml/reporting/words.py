@@ -21,7 +21,7 @@ FEW_CLASSES = 10  # another choice of so few test classes could change the score
 
 
 def answer(data: ReportData) -> list[str]:
-    """One to five sentences; each states only what the runs can tell. Right after the first: what is still missing."""
+    """One to five sentences; each states only what the runs can show. The second says what is still missing."""
     first, *rest = _found(data)
     unfinished = data.table.unfinished
     return [first, *([unfinished] if unfinished else []), *rest]
@@ -66,7 +66,7 @@ def metric_words(metric: str, splits: int) -> str:
 
 
 def _lead(data: ReportData, best: str, second: str) -> list[str]:
-    """How the lead moves from the smallest shift to the largest, where seeds can tell that it moves: both have some."""
+    """How the lead moves from the smallest shift to the largest, where both methods have seeds."""
     if not {best, second} <= set(data.trained):
         return []
     lead = _lead_by_seed(data, best, second)
@@ -92,7 +92,7 @@ def _lead_by_seed(data: ReportData, best: str, second: str) -> NDArray[np.float6
 
 
 def _gain(data: ReportData, best: str) -> list[str]:
-    """What training bought over the untrained backbone at both ends."""
+    """The gain of training over the untrained backbone at both ends."""
     metric = data.metric
     if np.isnan(data.table.gain(metric)).all() and "recall@1" in data.metrics:
         metric = "recall@1"  # the untrained backbone may not be scored at one gallery size
@@ -122,7 +122,7 @@ def _one_shift(data: ReportData) -> list[str]:
 
 
 def _where(splits: int, measured: bool) -> tuple[str, str]:
-    """What to call splits of one FID, and what they cannot tell. None of them may be measured."""
+    """What to call splits of one FID or of none, and what they cannot show."""
     cannot = "cannot say how a method generalises under a growing shift"
     if splits == 1:
         return "this one split", f"One split {cannot}: add splits of other FIDs."

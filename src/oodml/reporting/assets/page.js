@@ -82,7 +82,7 @@ function imagesOf(view) {
   })));
 }
 
-// On a logarithmic axis plotly writes every digit where it has room for many labels; few labels are 1, 2, 5 or decades.
+// On a logarithmic axis plotly writes every digit where it has space for many labels; few labels are 1, 2, 5 or decades.
 function logLabels(view) {
   const values = view.traces.flatMap((trace) => trace.y).filter((y) => y > 0);
   return Math.max(...values) / Math.min(...values) < 1000 ? 3 : 5;
