@@ -110,13 +110,7 @@ def audit(
     check_backbone(backbone)
     store = Store(out)
     with _without_warnings():
-        earlier = _earlier_audit(store)
-        opened = open_folder(folder, chosen.images, earlier.get(SAMPLE) if earlier else None, quiet)
-        if earlier and earlier["fingerprint"] != opened.dataset.fingerprint:
-            raise OodmlError(
-                f"{store.root} holds an audit of other images ({earlier['root']}, as they were then). Give --out a new "
-                "folder, or remove that one."
-            )
+        opened = _open(folder, chosen, store, quiet)
         notes = list(opened.notes)
         features = extract_features(opened.dataset, backbone, quiet=quiet)
         extract_features(opened.dataset, backbone, views=VIEWS, quiet=quiet)  # cached on disk, where the runs read them
@@ -193,11 +187,18 @@ def _without_nan(value: Any) -> Any:
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
-def _earlier_audit(store: Store) -> dict[str, Any] | None:
-    """Which images an earlier audit in this folder is about. A folder with something else is refused."""
-    held = store.audited()
-    store.check_folder("audit", [AUDITED] if held else [])
-    return held
+def _open(folder: str | Path, budget: Budget, store: Store, quiet: bool) -> OpenedFolder:
+    """The images of the folder: those of an earlier audit in the store, if there is one. A store with something else,
+    or with an audit of other images, is refused."""
+    earlier = store.audited()
+    store.check_folder("audit", [AUDITED] if earlier else [])
+    opened = open_folder(folder, budget.images, earlier.get(SAMPLE) if earlier else None, quiet)
+    if earlier and earlier["fingerprint"] != opened.dataset.fingerprint:
+        raise OodmlError(
+            f"{store.root} holds an audit of other images ({earlier['root']}, as they were then). Give --out a new "
+            "folder, or remove that one."
+        )
+    return opened
 
 
 def _splits(
