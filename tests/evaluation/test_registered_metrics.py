@@ -10,7 +10,7 @@ import torch
 import oodml
 from oodml import OodmlError
 from oodml.evaluation.metrics import METRICS
-from oodml.study.engines.registered import registrations, take_in
+from oodml.study.engines.registered import register_all, registrations
 
 X, LABELS = torch.randn(20, 4, generator=torch.Generator().manual_seed(0)), ["b", "a"] * 10
 
@@ -56,5 +56,5 @@ def test_the_workers_of_a_study_get_it() -> None:
     carried = registrations()
     METRICS._records.pop("mine")
     assert "mine" not in METRICS
-    take_in(carried)
+    register_all(carried)
     assert "mine" in METRICS

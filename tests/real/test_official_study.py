@@ -36,5 +36,5 @@ def test_the_preset_finds_the_published_splits(shared):
 def test_some_of_them_can_be_chosen_and_others_are_named_as_missing(shared):
     chosen = official_splits(OfficialSplits(official=FILE.name, ids=[8, 1]), "cars196")
     assert [split.name for split in chosen] == ["official-8", "official-1"]
-    with pytest.raises(oodml.OodmlError, match=r"lacks the splits \[9\] of cars196"):
+    with pytest.raises(oodml.OodmlError, match=r"has no splits \[9\] of cars196"):
         official_splits(OfficialSplits(official=FILE.name, ids=[9]), "cars196")
