@@ -35,7 +35,7 @@ def test_the_place_of_a_set_of_another_package_is_shown(capsys: pytest.CaptureFi
         place = "s3://images"
 
     source = Elsewhere(np.zeros((4, 8, 8), np.uint8), list("abcd"))
-    oodml.cli.datasets._show(build_dataset("elsewhere", source, ["x", "x", "y", "y"]))
+    oodml.cli.datasets._print_dataset(build_dataset("elsewhere", source, ["x", "x", "y", "y"]))
     assert "s3://images" in capsys.readouterr().out
 
 

@@ -286,6 +286,7 @@ print(float(images.eval_view(range(len(images))).sum()))
 """
 
 
+@pytest.mark.long
 def test_of_processes_that_start_together_one_builds(birds: Path, cache: Path):
     runs = [
         subprocess.Popen([sys.executable, "-c", SCRIPT, str(birds)], stdout=subprocess.PIPE, text=True)

@@ -179,6 +179,7 @@ def test_what_makes_no_sense_is_refused_at_once(options, message):
             oodml.make_method("mixup", layers=layers).check(64, "head")
 
 
+@pytest.mark.long
 def test_it_learns(gain_on_glyphs):
     """Measured: +.073 (plain margin +.087)."""
     assert gain_on_glyphs("mixup").gain["recall@1"] > 0.04

@@ -100,6 +100,7 @@ def test_what_cannot_work_is_refused():
         oodml.make_method("uniform_prior", weight=-1.0)
 
 
+@pytest.mark.long
 def test_it_learns(gain_on_glyphs):
     """Measured: +.093 (plain margin +.087)."""
     assert gain_on_glyphs("uniform_prior").gain["recall@1"] > 0.05

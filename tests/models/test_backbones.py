@@ -213,6 +213,7 @@ def test_clip_is_the_projected_embedding_of_the_official_network(monkeypatch) ->
         make_backbone("clip_vit_b32")
 
 
+@pytest.mark.long
 def test_a_file_of_clip_keeps_its_projection(tmp_path) -> None:
     model = make_backbone("clip_vit_b32", pretrained=False, seed=2).body.model
     torch.save(model.state_dict(), tmp_path / "clip.pth")

@@ -226,7 +226,15 @@ def test_images_that_cannot_be_read_are_not_passed_over(tmp_path: Path) -> None:
 
 
 @openvino
-@pytest.mark.parametrize("name", ["tiny", "tf_efficientnet_lite0", "resnet50_v1", "vit_tiny_patch16_224"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "tiny",
+        "tf_efficientnet_lite0",
+        pytest.param("resnet50_v1", marks=pytest.mark.long),
+        pytest.param("vit_tiny_patch16_224", marks=pytest.mark.long),
+    ],
+)
 def test_openvino_equals_torch(name: str) -> None:
     pretrained = name.startswith(("tiny", "tf_"))
     network = features._Pooled(make_backbone(name, pretrained=pretrained), "avg+max").eval()

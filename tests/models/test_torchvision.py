@@ -63,6 +63,7 @@ def test_normal_install_is_untouched(tmp_path: Path) -> None:
     assert done.stdout.split() == ["False", "False"], done.stderr
 
 
+@pytest.mark.long
 def test_library_that_cannot_load_gets_the_schemas(tmp_path: Path) -> None:
     (fake_torchvision(tmp_path) / "_C.so").write_bytes(b"not a library")
     done = run(
@@ -74,6 +75,7 @@ def test_library_that_cannot_load_gets_the_schemas(tmp_path: Path) -> None:
     assert done.stdout.split() == ["True", "True", "True"], done.stderr
 
 
+@pytest.mark.long
 def test_schemas_someone_else_declared_are_left_alone() -> None:
     done = run(
         "import torch\n"

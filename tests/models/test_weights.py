@@ -161,7 +161,9 @@ def test_a_model_without_published_weights_is_not_a_network_problem() -> None:
         make_backbone("efficientnet_b8")
 
 
-@pytest.mark.parametrize("depth", [18, 50, 101])
+@pytest.mark.parametrize(
+    "depth", [18, pytest.param(50, marks=pytest.mark.long), pytest.param(101, marks=pytest.mark.long)]
+)
 def test_a_file_of_torchvision_under_the_tagged_name_is_torchvisions_network(
     depth: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

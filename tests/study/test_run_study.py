@@ -19,9 +19,10 @@ from oodml.adaptation import EpisodeScore, FewShot, transfer
 from oodml.data import ArraySource, build_dataset, register_dataset
 from oodml.encoders import PUBLISHED
 from oodml.shift import Split, load_splits, save_splits
-from oodml.study import load_study
+from oodml.study import load, load_study
+from oodml.study.encoders import matched_recall
 from oodml.study.engines import execute as study_execute
-from oodml.study.grid import load_plan, load_settings, plan
+from oodml.study.grid import load_plan, load_settings, plan, saved_match
 from oodml.study.load import few_shot_table, transfer_table
 from oodml.study.presets import load_preset_or_file
 from oodml.study.run import prepare
@@ -39,6 +40,35 @@ def test_a_study_is_trained_scored_and_summed_up(trained):
     assert not np.isnan(table.scores("recall@1:matched")[:2]).any()
     assert not np.isnan(table.gain("recall@1")[:2]).any()
     assert {path.name for path in trained.iterdir()} >= {"study.yaml", "plan.json", "splits.json", "runs"}
+
+
+def test_recall_at_one_size_is_part_of_a_result(trained):
+    """It was computed while a study was loaded, which wrote files."""
+    table, match = load_study(trained), saved_match(Store(trained))
+    for row in (row for row in table.rows if row.kind == "trained"):
+        held = json.loads((row.path / "result.json").read_text())["matched"]
+        assert held["match"] == list(match)
+        assert row.scores["recall@1:matched"] == held["recall@1:matched"] == matched_recall(row.path, match)
+    assert not list(trained.glob("runs/*/matched.json"))
+
+
+def test_loading_writes_nothing_and_parses_every_result_once(trained, tmp_path, monkeypatch):
+    """Also a store of before, whose results have no recall at one size: it is computed once per process."""
+    folder = tmp_path / "study"
+    shutil.copytree(trained, folder)
+    for file in folder.glob("runs/*/result.json"):
+        held = json.loads(file.read_text())
+        del held["matched"]
+        file.write_text(json.dumps(held))
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    real_read, real_match, parsed, computed = Store.read_json, load.matched_recall, [], []
+    monkeypatch.setattr(Store, "read_json", lambda self, name: parsed.append(name) or real_read(self, name))
+    monkeypatch.setattr(load, "matched_recall", lambda *given: computed.append(given) or real_match(*given))
+    first, again = load_study(folder), load_study(folder)
+    assert sum(name == "result.json" for name in parsed) == len(computed) == 4
+    for table in (first, again):
+        np.testing.assert_array_equal(table.scores("recall@1:matched"), load_study(trained).scores("recall@1:matched"))
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
 
 
 def test_what_is_done_is_re_used(replay, study, trained, tmp_path):
@@ -98,9 +128,9 @@ def test_a_folder_that_holds_something_else_is_left_alone(noise, study, tmp_path
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"test": ["class9", "nope"]}, "'easy' is not one of this dataset. Unknown class of data set 'noise': 'nope'"),
+        ({"test": ["class9", "nope"]}, "'easy' is not one of this dataset. Unknown class of dataset 'noise': 'nope'"),
         ({"train": ["class0", "klass1"]}, r"Unknown class .* 'klass1'. Did you mean 'class1'"),
-        ({"test_dataset": "glyphs"}, "'easy' tests on another data set"),
+        ({"test_dataset": "glyphs"}, "'easy' tests on another dataset"),
     ],
 )
 def test_a_split_of_another_data_set_is_refused_before_anything_is_written(
@@ -167,7 +197,7 @@ def test_a_failing_run_is_recorded_and_stops_no_other(replay, study, tmp_path, m
     assert "no memory left" in json.loads(failures[0].read_text())["traceback"]
 
     monkeypatch.setattr(study_execute, "train", replayed)
-    assert oodml.run_study(study(), tmp_path / "study", quiet=True).methods == ["margin", "contrastive"]
+    assert oodml.run_study(study(), tmp_path / "study", quiet=True).trained == ["margin", "contrastive"]
     assert not list((tmp_path / "study" / "runs").glob("*/failed.json"))
 
 

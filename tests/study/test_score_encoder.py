@@ -13,7 +13,7 @@ from oodml.data import ArraySource, build_dataset, register_dataset
 from oodml.shift import Split, save_splits
 from oodml.study import load_study
 from oodml.study.embeddings import embed_images, find_encoder, read_embeddings
-from oodml.study.encoders import score_encoder, scored_file
+from oodml.study.encoders import add_encoder, scored_file
 from oodml.study.grid import save_plan
 from oodml.study.run import prepare
 from oodml.study.settings import StudyConfig
@@ -57,7 +57,7 @@ def study(tmp_path, dataset, splits):
 
 
 def test_a_function_is_scored_on_every_split_and_enters_the_table(study, dataset, splits):
-    held = score_encoder(study, mean_colour, "colour mean", quiet=True)
+    held = add_encoder(study, mean_colour, "colour mean", quiet=True)
     for split in splits:
         rows = dataset.indices_of(split.test)
         expected = oodml.evaluate(mean_colour([dataset.image(i) for i in rows]), dataset.labels[rows], match=(3, 5))
@@ -70,20 +70,20 @@ def test_a_function_is_scored_on_every_split_and_enters_the_table(study, dataset
 
 
 def test_an_encoder_may_give_half_precision(study):
-    exact = score_encoder(study, lambda pictures: mean_colour(pictures) // 1, "exact", quiet=True)
-    half = score_encoder(study, lambda x: torch.from_numpy(mean_colour(x) // 1).bfloat16(), "half", quiet=True)
+    exact = add_encoder(study, lambda pictures: mean_colour(pictures) // 1, "exact", quiet=True)
+    half = add_encoder(study, lambda x: torch.from_numpy(mean_colour(x) // 1).bfloat16(), "half", quiet=True)
     assert half["splits"] == exact["splits"], "whole numbers up to 256 are exact in bfloat16"
 
 
 def test_scores_on_other_splits_of_the_same_names_are_left_out_and_said_so(study, splits):
-    score_encoder(study, mean_colour, "colour", quiet=True)
+    add_encoder(study, mean_colour, "colour", quiet=True)
     save_splits(study / "splits.json", [splits[0], replace(splits[1], test=CLASSES[1:4])])
     with pytest.warns(UserWarning, match=r"other splits than 'colour' was scored on"):
         assert load_study(study).splits == ["easy"]
     save_plan([], Store(study), match=(2, 4))
     with pytest.warns(UserWarning, match="other splits"), pytest.raises(oodml.OodmlError, match="No run"):
         load_study(study)
-    held = score_encoder(study, mean_colour, "colour", quiet=True)
+    held = add_encoder(study, mean_colour, "colour", quiet=True)
     assert held["match"] == [2, 4], "as the runs of the study are reduced"
     assert load_study(study).splits == ["easy", "hard"]
 
@@ -151,7 +151,7 @@ def test_a_missing_split_a_missing_study_and_a_broken_file_are_named(study, data
     with pytest.raises(oodml.OodmlError, match="cannot be read"):
         read_embeddings(tmp_path, dataset, splits[:1])
     with pytest.raises(oodml.OodmlError, match="holds no study"):
-        score_encoder(tmp_path / "nothing", mean_colour, "x")
+        add_encoder(tmp_path / "nothing", mean_colour, "x")
     assert not (study / "scored").exists()
 
 
@@ -165,7 +165,7 @@ def test_a_missing_split_a_missing_study_and_a_broken_file_are_named(study, data
 )
 def test_a_wrong_function_is_refused_and_nothing_is_written(study, encoder, message):
     with pytest.raises(oodml.OodmlError, match=message):
-        score_encoder(study, encoder, "x", quiet=True)
+        add_encoder(study, encoder, "x", quiet=True)
     assert not (study / "scored").exists()
 
 
@@ -175,7 +175,7 @@ def stumbling(pictures):
 
 def test_a_function_that_fails_is_named_with_its_error(study):
     with pytest.raises(oodml.OodmlError, match=r"encoder .*:stumbling failed on 20 images: KeyError: 'weights'"):
-        score_encoder(study, stumbling, "x", batch_size=20, quiet=True)
+        add_encoder(study, stumbling, "x", batch_size=20, quiet=True)
     assert not (study / "scored").exists()
 
 
@@ -206,7 +206,7 @@ def test_labels_become_file_names(tmp_path):
 def test_labels_that_differ_little_are_kept_apart(study):
     for _ in range(2):
         for label in ("a b", "a-b", "a/b"):
-            score_encoder(study, mean_colour, label, quiet=True)
+            add_encoder(study, mean_colour, label, quiet=True)
     assert sorted(load_study(study).methods) == ["a b", "a-b", "a/b"]
     assert len(load_study(study).rows) == 6
 
@@ -216,9 +216,9 @@ def test_a_label_of_a_method_and_a_method_of_a_label_are_refused(study, dataset,
     save_splits(tmp_path / "splits.json", splits)
     prepare(StudyConfig(**settings), Store(study), quiet=True)
     with pytest.raises(oodml.OodmlError, match="'margin' is a method that the study trains; give the encoder another"):
-        score_encoder(study, mean_colour, "margin", quiet=True)
+        add_encoder(study, mean_colour, "margin", quiet=True)
     assert not (study / "scored").exists()
-    score_encoder(study, mean_colour, "mine", quiet=True)
+    add_encoder(study, mean_colour, "mine", quiet=True)
     for label, more in (("mine", {}), ("tiny", {"generic": ["tiny"]})):
         changed = StudyConfig(**{**settings, "methods": {label: "margin"}, **more})
         with pytest.raises(oodml.OodmlError, match=f"'{label}' is an encoder that the study scores"):
@@ -237,7 +237,7 @@ def test_the_commands_score_and_rank(study, dataset, tmp_path, monkeypatch):
     done = run(app, ["study", "score", str(study), str(tmp_path / "all.npz"), "--name", "random", "--quiet"])
     assert done.exit_code == 0, done.output
     assert "random is number 1 of 1" in done.output
-    score_encoder(study, mean_colour, "colour", quiet=True)
+    add_encoder(study, mean_colour, "colour", quiet=True)
     assert run(app, ["study", "leaderboard", str(study), "--out", str(tmp_path / "board.json")]).exit_code == 0
     board = json.loads((tmp_path / "board.json").read_text())
     assert [row["method"] for row in board["metrics"]["recall@1"]["ranking"]] == ["colour", "random"]

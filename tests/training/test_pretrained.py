@@ -17,7 +17,7 @@ from oodml.encoders.score import fit_whitening
 from oodml.models import Backbone, list_backbones, make_backbone
 from oodml.shift import save_splits
 from oodml.study import load_study
-from oodml.study.encoders import score_encoder
+from oodml.study.encoders import add_encoder
 from oodml.study.grid import save_plan
 from oodml.study.store import Store
 
@@ -171,8 +171,8 @@ def test_encoders_enter_the_table_of_a_study(data, splits, tmp_path):
     save_splits(tmp_path / "splits.json", splits)
     (tmp_path / "study.yaml").write_text(yaml.safe_dump({"dataset": "patterns", "methods": ["margin"]}))
     save_plan([], Store(tmp_path))
-    held = score_encoder(tmp_path, make_backbone("tiny"), quiet=True)
-    score_encoder(tmp_path, make_backbone("tiny"), form="whitened", quiet=True)
+    held = add_encoder(tmp_path, make_backbone("tiny"), quiet=True)
+    add_encoder(tmp_path, make_backbone("tiny"), form="whitened", quiet=True)
     table = load_study(tmp_path)
     assert set(table.methods) == {"tiny", "tiny (whitened)"}
     assert set(table.kinds.values()) == {"external"}
@@ -180,7 +180,7 @@ def test_encoders_enter_the_table_of_a_study(data, splits, tmp_path):
     assert held["splits"]["hard"]["recall@1"] == pytest.approx(alone[1].scores["recall@1"])
     assert held["backbone"] == "tiny"
     with pytest.raises(OodmlError, match="holds no study with splits"):
-        score_encoder(tmp_path / "none", "tiny")
+        add_encoder(tmp_path / "none", "tiny")
 
 
 def test_scores_of_the_former_clip_are_not_those_of_todays():
@@ -240,7 +240,7 @@ def test_components_without_whitening_are_refused_before_anything_is_computed(tm
     with pytest.raises(OodmlError, match=r"nothing is whitened here \(normalised, raw\): ask for the form 'whitened'"):
         oodml.evaluate_pretrained("patterns", components=4)
     with pytest.raises(OodmlError, match="nothing is whitened"):
-        score_encoder(tmp_path, "tiny", components=4)
+        add_encoder(tmp_path, "tiny", components=4)
     with pytest.raises(OodmlError, match="at least one direction, got components=0"):
         oodml.evaluate_pretrained("patterns", forms=["whitened"], components=0)
     for place in (["patterns"], ["--study", str(tmp_path)]):
@@ -248,11 +248,11 @@ def test_components_without_whitening_are_refused_before_anything_is_computed(tm
         assert "nothing is whitened" in str(refused.exception)
 
     both = CliRunner().invoke(app, ["pretrained", "patterns", "--study", str(tmp_path)])
-    assert "--study brings its own data set and splits" in str(both.exception)
+    assert "--study has its own dataset and splits" in str(both.exception)
 
     asked = []
     scored = {"label": "x", "splits": {}}
-    monkeypatch.setattr("oodml.study.encoders.score_encoder", lambda *_, **given: asked.append(given) or scored)
+    monkeypatch.setattr("oodml.study.encoders.add_encoder", lambda *_, **given: asked.append(given) or scored)
     forms = ["--form", "whitened", "--form", "raw", "--components", "4"]
     assert CliRunner().invoke(app, ["pretrained", "--study", str(tmp_path), *forms]).exit_code == 0
     assert [(each["form"], each["components"]) for each in asked] == [("whitened", 4), ("raw", None)]

@@ -231,8 +231,7 @@ def _score_encoders(
     """Score the backbone without a head, and the further encoders of the budget whose weights are installed."""
 
     def score(label: str, kind: str, features: np.ndarray) -> None:
-        vectors = {split.name: features[dataset.indices_of(split.test)] for split in splits}
-        score_splits(store, label, kind, dataset, splits, vectors, normalise=True)
+        score_splits(store, label, kind, dataset, splits, features)
 
     score(untrained_label(backbone), UNTRAINED, features)
     for name in budget.encoders:

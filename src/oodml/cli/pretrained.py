@@ -84,14 +84,14 @@ def _in_study(
     study: str, backbones: list[str], forms: list[str], components: int | None, device: str, quiet: bool
 ) -> list[dict[str, Any]]:
     from oodml.encoders.score import WHITENED, check_forms
-    from oodml.study.encoders import score_encoder
+    from oodml.study.encoders import add_encoder
 
     check_forms(forms, components)
     encoders, rows = [backbone_given(each) for each in backbones], []
     for form in forms:
         kept = components if form == WHITENED else None
         for encoder in encoders:
-            held = quietly(score_encoder, study, encoder, form=form, components=kept, device=device, quiet=quiet)
+            held = quietly(add_encoder, study, encoder, form=form, components=kept, device=device, quiet=quiet)
             for split, scores in held["splits"].items():
                 rows.append({"backbone": held["label"], "form": form, "split": split, "scores": scores})
     return rows

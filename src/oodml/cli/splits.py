@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -220,8 +222,8 @@ def show(
     from oodml.reporting.split_figures import check_projection, draw_map, draw_progression
 
     check_projection(projection)  # before anything is computed or drawn
-    data = _describe_for(series, dataset, root, backbone, weights, device, quiet)
-    distances = _distances_for(series, data, target_root, weights, device, quiet)
+    encode = partial(describe, weights=weights, device=device, quiet=quiet)
+    data, distances = _distances(series, dataset, root, target_root, backbone, encode)
     rows, fids = [], {}
     for split in series:
         found = distances.measure(split)
@@ -265,8 +267,8 @@ def verify(
     from oodml.shift import episode_indices, load_splits
 
     series = load_splits(file)
-    data = _describe_for(series, dataset, root, backbone, weights, device, quiet)
-    distances = _distances_for(series, data, target_root, weights, device, quiet)
+    encode = partial(describe, weights=weights, device=device, quiet=quiet)
+    data, distances = _distances(series, dataset, root, target_root, backbone, encode)
     rows, wrong = [], 0
     for split in series:
         now = distances.fid(split)
@@ -372,28 +374,28 @@ def _counted(series: Splits) -> str:
     return f"{len(series)} split{'s' * (len(series) != 1)}"
 
 
-def _describe_for(
+def _distances(
     series: Splits,
     dataset: str | None,
     root: Path | None,
+    target_root: Path | None,
     backbone: str | None,
-    weights: Path | None,
-    device: str,
-    quiet: bool,
-) -> Described:
-    """The dataset that the splits name, with features of the network that they were built with."""
-    ds = _open_for(series, dataset, root)
+    encode: Callable[[Dataset, str], Described],
+) -> tuple[Described, SplitDistances]:
+    """The dataset that the splits name, with features of the network that they were built with, and its distances."""
+    from oodml.shift import SplitDistances
+
+    ds, made = _open_for(series, dataset, root), series[0].provenance
     _check_classes(series, ds)
-    built_with = series[0].provenance.get("backbone")
-    chosen = backbone or (
-        built_with if built_with and "fingerprint" in series[0].provenance else option.DEFAULT_BACKBONE
-    )
-    data = describe(ds, chosen, weights, device, quiet)
+    built_with = made.get("backbone") if "fingerprint" in made else None
+    data = encode(ds, backbone or built_with or option.DEFAULT_BACKBONE)
     for split in series:
         # Splits are made from the readable images, so those are compared.
         if split.provenance.get("fingerprint", data.ds.fingerprint) != data.ds.fingerprint:
             note(f"{split.name} was made from another copy of {ds.name}: distances may differ.")
-    return data
+    other = series[0].test_dataset
+    test = encode(open_dataset(other, target_root), data.backbone).labelled if other else None
+    return data, SplitDistances(*data.labelled, test=test)
 
 
 def _open_for(series: Splits, dataset: str | None, root: Path | None) -> Dataset:
@@ -426,16 +428,6 @@ def _check_classes(series: Splits, ds: Dataset) -> None:
         missing = len(set(ds.classes) - set(split.train) - set(split.test))
         if missing and split.test_dataset is None and split.provenance.get("stage") not in ("removal", None):
             note(f"{split.name} leaves out {missing} classes of {ds.name}.")
-
-
-def _distances_for(
-    series: Splits, data: Described, root: Path | None, weights: Path | None, device: str, quiet: bool
-) -> SplitDistances:
-    from oodml.shift import SplitDistances
-
-    other = series[0].test_dataset
-    test = describe(open_dataset(other, root), data.backbone, weights, device, quiet) if other else None
-    return SplitDistances(*data.labelled, test=test.labelled if test else None)
 
 
 def _verdict(stated: float | None, now: float, tolerance: float) -> str:

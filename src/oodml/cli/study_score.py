@@ -34,7 +34,7 @@ def score_command(
     They enter the study's table and ranking.
     """
     from oodml._errors import OodmlError
-    from oodml.study import load_study, score_encoder
+    from oodml.study import add_encoder, load_study
     from oodml.study.leaderboard import METRIC, ranking
 
     if label is not None and len(encoder) > 1:
@@ -43,7 +43,7 @@ def score_command(
     shown = ["recall@1", METRIC, "map@r", "nmi"]
     for each in map(backbone_given, encoder):
         options: dict[str, Any] = {"form": form, "components": components, "batch_size": batch_size}
-        found = score_encoder(folder, each, label, device=device, quiet=quiet, **options)
+        found = add_encoder(folder, each, label, device=device, quiet=quiet, **options)
         rows = [
             [split, *[f"{100 * scores[m]:.1f}" if m in scores else "–" for m in shown]]
             for split, scores in found["splits"].items()

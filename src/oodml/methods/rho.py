@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from oodml._errors import OodmlError
-from oodml.methods.objective import P_SWITCH, RHO_BASES, Spec, as_dict
+from oodml.methods.objective import P_SWITCH, Spec, as_dict
 from oodml.methods.plain import Plain
 from oodml.methods.registry import register_method
 
@@ -32,6 +32,3 @@ class Rho(Plain):
             raise OodmlError(f"p_switch is a probability in [0, 1], got {p_switch}.")
         spec = {"name": "rho", "base": as_dict(base, "base"), "p_switch": p_switch}
         super().__init__(spec, dropout=dropout, input_noise=input_noise, output_noise=output_noise)
-
-
-__all__ = ["RHO_BASES", "Rho"]

@@ -173,7 +173,7 @@ def _switches(data: ReportData) -> dict[str, list[str]]:
 
 
 def _shown(data: ReportData, metric: str) -> dict[str, NDArray[np.float64]]:
-    """Values of the switch `show`. The gain of a metric without an untrained score is empty: every view must exist."""
+    """What the switch `show` offers. The gain of a metric without an untrained score is empty: all views must exist."""
     grids = {SCORE: data.table.scores(metric)}
     if any(row.untrained for row in data.table.rows):
         grids[GAIN] = data.table.gain(metric)

@@ -7,24 +7,24 @@ from oodml.study.statistics import ags
 from oodml.study.table import Row, StudyTable
 
 if TYPE_CHECKING:
-    from oodml.study.encoders import score_encoder
+    from oodml.study.encoders import add_encoder
     from oodml.study.load import load_study
     from oodml.study.run import run_study
     from oodml.study.settings import StudyConfig
 
 # These import training, which a score alone does not need.
-_LAZY = {"StudyConfig": "settings", "load_study": "load", "run_study": "run", "score_encoder": "encoders"}
+_LAZY = {"StudyConfig": "settings", "load_study": "load", "run_study": "run", "add_encoder": "encoders"}
 
 __all__ = [
     "Forecast",
     "Row",
     "StudyConfig",
     "StudyTable",
+    "add_encoder",
     "ags",
     "forecast",
     "load_study",
     "run_study",
-    "score_encoder",
 ]
 
 

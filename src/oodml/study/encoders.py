@@ -19,7 +19,8 @@ from safetensors.numpy import load_file
 from oodml._errors import OodmlError
 from oodml.data import Dataset, load_dataset, load_images
 from oodml.encoders.published import backbone_name, encoder_features, encoder_specs, scored_by
-from oodml.encoders.score import check_forms, in_form
+from oodml.encoders.score import WHITENED, check_forms
+from oodml.encoders.score import score_encoder as score_on_splits
 from oodml.evaluation import MATCHED, evaluate
 from oodml.models import Backbone
 from oodml.shift import Split
@@ -34,7 +35,7 @@ KINDS = (EXTERNAL, UNTRAINED)
 MATCHED_AT = "matched"  # of result.json: recall at one size of test set, and the size
 
 
-def score_encoder(
+def add_encoder(
     folder: str | Path | Store,
     encoder: Encoder | str | Path | Mapping[str, Any] | Backbone,
     label: str | None = None,
@@ -55,34 +56,29 @@ def score_encoder(
             `read_embeddings`).
         label: the name in the table; not that of a method. Scored again under the same label, it is replaced. The
             default for a backbone is its own name, followed by the form unless that is "normalised".
-        form, components: "raw" (Euclidean, as given; the default for embeddings and functions), "normalised" (the
-            default for backbones), or "whitened" as of `oodml.evaluate_pretrained`.
+        form, components: as of `oodml.evaluate_pretrained`. The default is "normalised" for backbones, else "raw".
     """
     store = open_store(folder)
-    own = _embedding_source(encoder)
-    form = form or ("normalised" if own is None else "raw")
+    source = _embedding_source(encoder)
+    form = form or ("normalised" if source is None else "raw")
     check_forms([form], components)
-    if own is not None and form == "whitened":
+    if source is not None and form == WHITENED:
         raise OodmlError("Whitening needs the embeddings of the train classes too: give the form normalised or raw.")
-    if own is not None and label is None:
+    if source is not None and label is None:
         raise OodmlError("An encoder of your own needs a label, its name in the table (--name).")
-    specs = encoder_specs([encoder]) if own is None else []  # type: ignore[list-item]
+    specs = encoder_specs([encoder]) if source is None else []  # type: ignore[list-item]
     splits, dataset = splits_and_images(store, quiet)
     if label is not None:
         _check_label(store, label)
-    if own is not None:
-        vectors = own(dataset, splits, batch_size, quiet)
-        return score_splits(store, str(label), EXTERNAL, dataset, splits, vectors, normalise=form == "normalised")
+    if source is not None:
+        return score_splits(
+            store, str(label), EXTERNAL, dataset, splits, source(dataset, splits, batch_size, quiet), form
+        )
     (spec,) = specs
     name, features = encoder_features(dataset, device=device, quiet=quiet, **spec)
     label = label or (name if form == "normalised" else f"{name} ({form})")
-    vectors = {
-        split.name: in_form(
-            features[dataset.indices_of(split.test)], form, features[dataset.indices_of(split.train)], components
-        )
-        for split in splits
-    }
-    return score_splits(store, label, EXTERNAL, dataset, splits, vectors, backbone=backbone_name(spec["name"]))
+    backbone = backbone_name(spec["name"])
+    return score_splits(store, label, EXTERNAL, dataset, splits, features, form, components, backbone)
 
 
 def _embedding_source(encoder: Any) -> Callable[..., dict[str, np.ndarray]] | None:
@@ -114,23 +110,26 @@ def score_splits(
     kind: str,
     dataset: Dataset,
     splits: Sequence[Split],
-    vectors: Mapping[str, np.ndarray],
-    normalise: bool = False,
+    vectors: np.ndarray | Mapping[str, np.ndarray],
+    form: str = "normalised",
+    components: int | None = None,
     backbone: str | None = None,
 ) -> dict[str, Any]:
-    """Score the embeddings of every split's test images (in the dataset's order), and write the result.
+    """Score an encoder on the splits by its vectors of all images, or by those of every split's test images, and write
+    the result.
 
-    `backbone` is written into it: the full name of what a short label such as `clip` stands for.
+    `backbone` is written into it: the full name of what a short label such as `clip` means.
     """
     if kind not in KINDS:
         raise OodmlError(f"An encoder that is not trained is of the kind {' or '.join(KINDS)}, got {kind!r}.")
     _check_label(store, label)
     match = saved_match(store) or smallest_test_set(splits, dataset)  # that of the runs
-    found = {}
+    found: dict[str, dict[str, float]] = {}
     for split in splits:
-        labels = dataset.labels[dataset.indices_of(split.test)]
-        scores = evaluate(vectors[split.name], labels, match=match, normalise=normalise)
-        found[split.name] = {name: float(value) for name, value in scores.items()}
+        at = (lambda _, name=split.name: vectors[name]) if isinstance(vectors, Mapping) else vectors.__getitem__
+        options: dict[str, Any] = {"label": label, "kind": kind, "forms": [form], "components": components}
+        (row,) = score_on_splits(at, dataset, [split], match=match, **options)
+        found[split.name] = row.scores
     named = {"backbone": backbone} if backbone else {}
     held = {"label": label, "kind": kind, **named, **scored_on(splits, match), "splits": found}
     store.write_json(scored_file(store, label), held)

@@ -18,7 +18,7 @@ from oodml.data import Dataset, load_dataset, load_images
 from oodml.encoders.published import encoder_specs
 from oodml.evaluation import check_metrics
 from oodml.shift import Split
-from oodml.study.encoders import missing_encoders, score_encoder, scored_labels
+from oodml.study.encoders import add_encoder, missing_encoders, scored_labels
 from oodml.study.engines import Engine, make_engine
 from oodml.study.engines.execute import is_done, shared_dataset
 from oodml.study.grid import PLAN, SETTINGS, PlannedRun, load_settings, plan, save_plan, saved_match
@@ -52,7 +52,7 @@ def run_study(
     chosen = make_engine(engine, **options) if isinstance(engine, str) else engine  # refused before a plan is written
     run_missing(prepare(study, store, quiet), store, chosen, quiet)
     for name in missing_encoders(study.generic or (), store, stored_splits(store), saved_match(store)):
-        score_encoder(store, {"name": name}, name, quiet=quiet)
+        add_encoder(store, {"name": name}, name, quiet=quiet)
     return load_study(store)
 
 

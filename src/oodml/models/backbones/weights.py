@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import os
 import urllib.error
 import urllib.request
@@ -36,6 +37,14 @@ def find_weights(name: str, weights: str | Path | None) -> Path | None:
             if path.is_file():
                 return path
     return None
+
+
+def packaged_file(package: str, pattern: str) -> Path | None:
+    """The first file of an installed package that matches, found without importing it; None if there is none."""
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        return None
+    return min(Path(spec.origin).parent.glob(pattern), default=None)
 
 
 def weights_digest(path: str | Path) -> str:
