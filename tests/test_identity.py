@@ -1,5 +1,7 @@
 """What identifies a run: content, not paths; a part's revision; and nothing that renames the runs of today."""
 
+import json
+
 import pytest
 import torch
 
@@ -64,6 +66,18 @@ def test_a_raised_revision_names_another_run():
     first, second = hashes
     assert first[0] != second[0] and first[1] != second[1] and first[2] == second[2]
     assert run_identity(RunConfig(method="revised"))["revisions"] == {"loss revised": 2}
+
+
+def test_a_teacher_counts_by_its_run_and_not_by_its_folder(tmp_path):
+    def student(folder: str, run: str) -> str:
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "result.json").write_text(json.dumps({"config_hash": run}))
+        (tmp_path / folder / "embedder.safetensors").touch()
+        return RunConfig(method={"name": "distil", "teacher": str(tmp_path / folder)}).hash()
+
+    assert student("here", "a") == student("there", "a") != student("other", "b")
+    by_id = RunConfig(method={"name": "distil", "teacher": {"run": "a"}})
+    assert by_id.hash() == RunConfig(method={"name": "distil", "teacher": str(tmp_path / "here")}).hash()
 
 
 # Hashes of version 1. A change here renames the runs of every study: raise a revision instead, and add to version1.py.

@@ -10,6 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oodml._errors import OodmlError
@@ -39,10 +41,23 @@ def run_identity(config: RunConfig, weights: str | None = None) -> dict[str, Any
     values["split"] = split_key(config.split)
     dataset = dataset_identity(config.dataset)
     values["dataset"] = dataset if len(dataset) > 1 else config.dataset_name
+    values["method"] = _teachers_by_run(values["method"])
     values["weights"] = weights or starting_weights(resolved)
     values["revisions"] = {part: number for part, number in _revisions(resolved) if number != 1} or None
     # Settings left open are dropped, so that a setting added later does not rename the runs of today.
     return {name: value for name, value in values.items() if value is not None and name not in NOT_HASHED}
+
+
+def _teachers_by_run(spec: Any) -> Any:
+    """A method whose teacher is named by the ID of its run, wherever its folder is."""
+    if not isinstance(spec, Mapping):
+        return spec
+    found = {key: _teachers_by_run(value) for key, value in spec.items()}
+    if isinstance(found.get("teacher"), str):
+        with suppress(OSError, ValueError, KeyError):  # training refuses a folder without a finished run
+            result = json.loads((Path(found["teacher"]) / "result.json").read_text(encoding="utf-8"))
+            found["teacher"] = {"run": result["config_hash"]}
+    return found
 
 
 def starting_weights(config: RunConfig) -> str | None:
