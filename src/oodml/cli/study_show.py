@@ -164,6 +164,7 @@ def compare_command(
         raise OodmlError(f"{which} has {'no' if table else 'a'} method, split and metric of this study of {name!r}.")
     for study, key in pairs:
         found = compare_with_published(study, name, key)
+        differences = {each.differs for each in found}
         rows = [
             [
                 each.row,
@@ -173,14 +174,15 @@ def compare_command(
                 f"{100 * each.theirs.value:.2f}",
                 f"{100 * each.difference:+.2f}",
                 "–" if each.agrees is None else f"{100 * each.low:+.2f} to {100 * each.high:+.2f}",
-                *([each.differs] if any(pair.differs for pair in found) else []),
+                *([each.differs] if len(differences) > 1 else []),  # what holds for all rows is said once below
             ]
             for each in found
         ]
         about = published_tables()[key]
         columns = ["method", "split", "metric", "ours", "theirs", "difference", "95 % interval", "not the same"]
         print_table(f"{about['paper']}: {about['table']}", columns[: len(rows[0])], rows)
-        for note in filter(None, [about.get("notes"), *reading_notes(study, found)]):
+        shared = f"Not the same: {differences.pop()}." if len(differences) == 1 and any(differences) else ""
+        for note in filter(None, [shared, about.get("notes"), *reading_notes(study, found)]):
             out.print(note, highlight=False, soft_wrap=True)
 
 
